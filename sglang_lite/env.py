@@ -1,0 +1,33 @@
+"""The one reader of SGLANG_LITE_* variables; it knows nothing of what they configure."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from sglang_lite.errors import RequestError
+
+
+def backend() -> str | None:
+    """`SGLANG_LITE_BACKEND`: the default backend as one string (`local`, `local:PATH`, `scripted:FILE`)."""
+    return os.environ.get("SGLANG_LITE_BACKEND") or None
+
+
+def cache_dir() -> Path:
+    """`SGLANG_LITE_CACHE`: folder of compiled kernels and prepared tokenizers (default `~/.cache/sglang_lite`)."""
+    named = os.environ.get("SGLANG_LITE_CACHE")
+    return Path(named) if named else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sglang_lite"
+
+
+def num_threads() -> int | None:
+    """`SGLANG_LITE_NUM_THREADS`: CPU threads of the engine; None lets the engine choose.
+
+    Raises:
+        RequestError: the value is not a positive whole number.
+    """
+    text = os.environ.get("SGLANG_LITE_NUM_THREADS")
+    if not text:
+        return None
+    if not text.isdecimal() or int(text) < 1:
+        raise RequestError(f"reading SGLANG_LITE_NUM_THREADS: got {text!r}, expected a whole number of at least 1")
+    return int(text)

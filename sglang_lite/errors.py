@@ -1,0 +1,72 @@
+"""Errors that both the language and the runtime raise.
+
+::
+
+    SglangLiteError
+    ├── RequestError (ValueError)        what was asked cannot be served: the caller's fault, raised before any work
+    │   ├── UnsupportedError             a feature, input or parameter that is not built; names it
+    │   ├── ContextLengthError           more tokens than the model's context or the whole KV pool holds
+    │   └── GrammarError                 a constraint that cannot be compiled; names the place
+    ├── ProgramError (RuntimeError)      a program used the language wrongly (nested roles, use after end, ...)
+    ├── ModelLoadError (RuntimeError)    a model file is missing, damaged or unknown; names file and tensor
+    └── ExecutionError (RuntimeError)    a valid request ended without a result
+        ├── CancelledError               aborted by its owner (abort, cancel, Ctrl-C, a sibling that won)
+        │   └── ProgramTimeoutError      a run took longer than its `RunOptions(timeout=...)` (also a TimeoutError)
+        ├── KvOutOfMemoryError           the last running request could not get one more page
+        ├── DeadEndError                 no token of the vocabulary continues the constraint
+        └── EngineStoppedError           the engine was shut down, died, or is used after fork()
+"""
+
+from __future__ import annotations
+
+
+class SglangLiteError(Exception):
+    """Base of every error this package raises on purpose."""
+
+
+class RequestError(SglangLiteError, ValueError):
+    """What was asked cannot be served; nothing was started."""
+
+
+class UnsupportedError(RequestError):
+    """A named feature, input or parameter that is not built."""
+
+
+class ContextLengthError(RequestError):
+    """The request needs more tokens than the context or the KV pool can ever hold."""
+
+
+class GrammarError(RequestError):
+    """A regex, choice list or schema that cannot be compiled."""
+
+
+class ProgramError(SglangLiteError, RuntimeError):
+    """A program used the language in a way that has no meaning."""
+
+
+class ModelLoadError(SglangLiteError, RuntimeError):
+    """A model could not be loaded; no half-loaded model is left behind."""
+
+
+class ExecutionError(SglangLiteError, RuntimeError):
+    """A valid request ended without a result."""
+
+
+class CancelledError(ExecutionError):
+    """The request was aborted by its owner."""
+
+
+class ProgramTimeoutError(CancelledError, TimeoutError):
+    """A run took longer than it was allowed to; what was still running was cancelled."""
+
+
+class KvOutOfMemoryError(ExecutionError):
+    """The KV pool could not hold one more token of the only running request."""
+
+
+class DeadEndError(ExecutionError):
+    """No token of the vocabulary can continue the constraint."""
+
+
+class EngineStoppedError(ExecutionError):
+    """The engine is not running (any more)."""

@@ -1,0 +1,1 @@
+"""The runtime: executes request trees on a model; never imports the language."""

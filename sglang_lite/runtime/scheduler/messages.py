@@ -1,0 +1,167 @@
+"""What goes into the scheduler and what comes out of it: plain messages; they know no queue and no memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeAlias
+
+from sglang_lite.errors import SglangLiteError
+from sglang_lite.request_tree import LogprobParams, SamplingParams
+
+
+class GrammarCursor(Protocol):
+    """One request's place in its grammar (`sglang_lite.grammar.GrammarMatcher` fits)."""
+
+    def accept_token(self, token_id: int) -> bool:
+        """Advance by one token; False (and no change) where the grammar does not allow it."""
+        ...
+
+    def fill_bitmask(self, bitmask: Any, index: int = 0) -> None:
+        """Write the allowed tokens as bits into row `index` of an int32 `[B, ceil(V/32)]` array."""
+        ...
+
+    @property
+    def is_terminated(self) -> bool:
+        """An end token was accepted."""
+        ...
+
+    @property
+    def has_only_end(self) -> bool:
+        """Nothing but the end can follow."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class AddReq:
+    """One request: a generation, or with `choices` a scoring of continuations (then nothing is sampled).
+
+    `input_ids`: at least one token. `sampling.seed` is set. `choices`: non-empty id sequences, scored right after
+    `input_ids`. `namespace` keeps prefixes apart (adapter, salt). `waits_for_grammar`: not schedulable until a
+    `GrammarReady` comes. `is_continuing`: goes on a branch that ran before; queued ahead of new branches of its age.
+    `lease`: name of the program lease whose prefixes this request's KV joins; `next_use`: when the program will need
+    them next (smaller is sooner).
+    """
+
+    rid: str
+    input_ids: tuple[int, ...]
+    sampling: SamplingParams
+    namespace: str = ""
+    logprob: LogprobParams | None = None
+    choices: tuple[tuple[int, ...], ...] | None = None
+    grammar: GrammarCursor | None = None
+    waits_for_grammar: bool = False
+    is_continuing: bool = False
+    lease: str | None = None
+    next_use: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GrammarReady:
+    """The grammar of a waiting request is compiled, or failed (`error`): then only that request ends."""
+
+    rid: str
+    grammar: GrammarCursor | None = None
+    error: SglangLiteError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AbortReq:
+    """End the request `rid` (exact match) wherever it is; unknown or finished: nothing happens."""
+
+    rid: str
+    error: SglangLiteError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EndLease:
+    """A program no longer needs the prefixes under this lease."""
+
+    lease: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetNextUse:
+    """A program now expects to need the prefixes under this lease at `next_use` (smaller is sooner)."""
+
+    lease: str
+    next_use: int
+
+
+Message: TypeAlias = AddReq | GrammarReady | AbortReq | EndLease | SetNextUse
+
+
+@dataclass(frozen=True, slots=True)
+class FinishReason:
+    """Why a request ended. `stop`: `matched` is the token id or stop string (None: the grammar ended).
+
+    `abort`: `error` says why. JSON form as SGLang's: `{"type": ..., "matched": ...}`.
+    """
+
+    kind: Literal["stop", "length", "abort"]
+    matched: int | str | None = None
+    error: SglangLiteError | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """SGLang's `finish_reason` object."""
+        if self.kind == "abort":
+            return {"type": "abort", "message": str(self.error or "aborted")}
+        return {"type": self.kind} | ({"matched": self.matched} if self.kind == "stop" else {})
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """The log-probability of one token at its position, with the most likely and the asked-for alternatives."""
+
+    token_id: int
+    logprob: float | None
+    """None for the first token of a prompt."""
+    top: tuple[tuple[int, float], ...] = ()
+    asked: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Token counts of one request; `computed_tokens`: prompt tokens whose KV was computed, recomputation included."""
+
+    prompt_tokens: int
+    cached_tokens: int
+    computed_tokens: int
+    completion_tokens: int
+    forced_tokens: int = 0
+    retractions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ReqOutput:
+    """What one commit changed for one request. Exactly one output of a request has `finished` set, its last.
+
+    `new_ids`, `new_bytes`: tokens committed since the last output and their visible bytes. `text_end`: how many bytes
+    of the output text so far may be shown (stop strings held back or cut off); never falls. At the end, `kept_len` is
+    the number of output tokens that lie wholly inside the text (a matched end or stop token is not among them, a
+    token cut by a stop string neither).
+    """
+
+    rid: str
+    new_ids: tuple[int, ...] = ()
+    new_bytes: bytes = b""
+    text_end: int = 0
+    logprobs: tuple[TokenLogprob, ...] = ()
+    input_logprobs: tuple[TokenLogprob, ...] | None = None
+    """The prompt's, from `start_len` on; with the first output of a request that asked for them."""
+    scores: tuple[tuple[float, ...], ...] | None = None
+    """Per choice, the log-probabilities of its tokens; with the end of a scoring request."""
+    finished: FinishReason | None = None
+    kept_len: int = 0
+    usage: Usage | None = None
+    """With `finished`."""
+
+
+class VisibleBytes(Protocol):
+    """The bytes each token id adds to the visible text (special tokens: none)."""
+
+    def __getitem__(self, token_id: int, /) -> bytes: ...
+    def __len__(self) -> int: ...
+
+
+Outputs: TypeAlias = Sequence[ReqOutput]
