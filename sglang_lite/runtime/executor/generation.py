@@ -1,0 +1,118 @@
+"""One request's results as they come in: ids, text, log-probabilities; knows no queue and no program."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sglang_lite.request_tree import LogprobParams
+from sglang_lite.runtime.scheduler.messages import FinishReason, ReqOutput, TokenLogprob, Usage
+from sglang_lite.runtime.text.detokenizer import TextStream
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The end of a request: why, how many output tokens stay, and the counts."""
+
+    reason: FinishReason
+    kept_len: int
+    usage: Usage
+
+
+class Generation:
+    """Collects the outputs of one request. `output_ids` has every committed token until the end trims it."""
+
+    def __init__(self, rid: str, prompt_tokens: int, visible_bytes: Sequence[bytes]) -> None:
+        self.rid = rid
+        self.prompt_tokens = prompt_tokens
+        self.output_ids: list[int] = []
+        self.text = ""
+        self.logprobs: list[TokenLogprob] = []
+        self.input_logprobs: tuple[TokenLogprob, ...] = ()
+        self.scores: tuple[tuple[float, ...], ...] = ()
+        self.finished: Finished | None = None
+        self.tail = b""
+        """Visible bytes of a token that a stop string cut: they belong to the text, their token does not."""
+        self._visible_bytes = visible_bytes
+        self._stream = TextStream(visible_bytes)
+        self._token_ends: list[int] = []
+        self._bytes = b""
+        self._created_s = time.perf_counter()
+        self._first_token_s: float | None = None
+        self._ended_s = 0.0
+
+    def take(self, out: ReqOutput) -> str:
+        """Add one output of the scheduler; returns the text that became visible."""
+        if out.new_ids and self._first_token_s is None:
+            self._first_token_s = time.perf_counter()
+        for token_id in out.new_ids:
+            start = self._token_ends[-1] if self._token_ends else 0
+            self._token_ends.append(start + len(self._visible_bytes[token_id]))
+        self.output_ids.extend(out.new_ids)
+        self.logprobs.extend(out.logprobs)
+        if out.input_logprobs is not None:
+            self.input_logprobs = out.input_logprobs
+        if out.scores is not None:
+            self.scores = out.scores
+        self._bytes += out.new_bytes
+        self._stream.push(out.new_bytes)
+        if out.finished is None:
+            delta = self._stream.text_upto(out.text_end)
+        else:
+            delta = self._stream.finish(out.text_end)
+            self._end(out)
+        self.text += delta
+        return delta
+
+    def _end(self, out: ReqOutput) -> None:
+        assert out.finished is not None, f"{self.rid}: the last output has a reason"
+        assert out.usage is not None, f"{self.rid}: the last output has its usage"
+        self._ended_s = time.perf_counter()
+        self.finished = Finished(out.finished, out.kept_len, out.usage)
+        del self.output_ids[out.kept_len :]
+        kept_bytes = self._token_ends[out.kept_len - 1] if out.kept_len else 0
+        self.tail = self._bytes[kept_bytes : out.text_end]
+
+    def meta(self, logprob: LogprobParams | None, token_text: Callable[[int], str]) -> dict[str, Any]:
+        """SGLang's `meta_info` of this request so far.
+
+        Args:
+            logprob: what was asked for; None leaves the log-probability lists out.
+            token_text: token id -> its text, used where `with_text` was asked.
+        """
+        meta: dict[str, Any] = {"id": self.rid, "prompt_tokens": self.prompt_tokens}
+        if self.finished is None:
+            meta |= {"completion_tokens": len(self.output_ids), "finish_reason": None}
+        else:
+            usage = self.finished.usage
+            meta |= {
+                "completion_tokens": usage.completion_tokens,
+                "cached_tokens": usage.cached_tokens,
+                "computed_tokens": usage.computed_tokens,
+                "forced_tokens": usage.forced_tokens,
+                "retractions": usage.retractions,
+                "finish_reason": self.finished.reason.to_json(),
+                "e2e_latency": self._ended_s - self._created_s,
+            }
+            if self._first_token_s is not None:
+                meta["time_to_first_token"] = self._first_token_s - self._created_s
+        if logprob is not None:
+            meta |= self._logprob_lists(logprob, token_text)
+        return meta
+
+    def _logprob_lists(self, logprob: LogprobParams, token_text: Callable[[int], str]) -> dict[str, Any]:
+        def entry(token_id: int, value: float | None) -> tuple[float | None, int, str | None]:
+            return value, token_id, token_text(token_id) if logprob.with_text else None
+
+        lists: dict[str, Any] = {"output_token_logprobs": [entry(t.token_id, t.logprob) for t in self.logprobs]}
+        if logprob.start_len is not None:
+            lists["input_token_logprobs"] = [entry(t.token_id, t.logprob) for t in self.input_logprobs]
+        if logprob.top_num:
+            lists["output_top_logprobs"] = [[entry(*pair) for pair in t.top] for t in self.logprobs]
+            if logprob.start_len is not None:
+                lists["input_top_logprobs"] = [[entry(*pair) for pair in t.top] or None for t in self.input_logprobs]
+        if logprob.token_ids:
+            lists["output_token_ids_logprobs"] = [[entry(*pair) for pair in t.asked] for t in self.logprobs]
+        return lists

@@ -1,0 +1,262 @@
+"""One program in execution: its branches, its op queues and what each op becomes; knows no scheduler internals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from sglang_lite.errors import CancelledError, SglangLiteError
+from sglang_lite.request_tree import (
+    DecideOp,
+    EndOp,
+    Event,
+    EventSink,
+    ForkOp,
+    GenOp,
+    JoinOp,
+    LogprobParams,
+    Op,
+    OpDone,
+    OpFailed,
+    RequestTree,
+    RoleBeginOp,
+    RoleEndOp,
+    SamplingParams,
+    SelectOp,
+    TextOp,
+)
+from sglang_lite.runtime.executor.branch import Branch
+from sglang_lite.runtime.executor.gen import GenRun
+from sglang_lite.runtime.executor.generation import Generation
+from sglang_lite.runtime.executor.ports import RequestPort, TextParts
+from sglang_lite.runtime.executor.select import SelectRun
+from sglang_lite.runtime.scheduler.messages import AbortReq, AddReq, EndLease, ReqOutput
+
+
+class RunningProgram:
+    """Executes the ops of one program, branch by branch; every op ends in exactly one `OpDone` or `OpFailed`.
+
+    All methods run on the engine's thread. A branch executes its ops in order; an op with a request (gen, select)
+    makes the branch wait, the others are done at once. Branches run side by side.
+    """
+
+    def __init__(self, name: str, sink: EventSink, seed: int, port: RequestPort, text: TextParts) -> None:
+        self.name = name
+        self._sink = sink
+        self._seed = seed
+        self._port = port
+        self._text = text
+        self._tree = RequestTree()
+        self._branches: dict[int, Branch] = {0: Branch(0, None)}
+        self._runs: dict[int, GenRun | SelectRun] = {}
+        """Ops whose requests are under way, by branch id."""
+        self._joins: list[tuple[Branch, JoinOp]] = []
+        self._is_closed = False
+
+    @property
+    def is_over(self) -> bool:
+        """Closed, and nothing is left to do."""
+        return self._is_closed and all(branch.is_idle for branch in self._branches.values())
+
+    def append(self, ops: Sequence[Op]) -> None:
+        """Take ops; those that break a rule of the tree fail at once, with everything after them on their branch."""
+        touched: dict[int, Branch] = {}
+        for op in ops:
+            try:
+                self._tree.add(op)
+            except SglangLiteError as error:
+                self._refuse(op, error)
+                continue
+            branch = self._branches[op.branch]
+            if isinstance(op, DecideOp):
+                self._decide(op, branch)
+                continue
+            if isinstance(op, ForkOp):
+                for child in op.children:
+                    self._branches[child] = Branch(child, branch)
+            branch.queue.append(op)
+            touched[branch.id] = branch
+        for branch in touched.values():
+            self._advance(branch)
+
+    def cancel(self, branches: Sequence[int] | None, error: SglangLiteError | None = None) -> None:
+        """Stop these branches and their descendants (None: all); their open ops fail."""
+        named = None if branches is None else set(branches)
+        for branch in list(self._branches.values()):
+            if named is None or named & set(branch.path):
+                self._fail(branch, error or CancelledError("the branch was cancelled by its program"))
+
+    def close(self) -> None:
+        """No further ops come."""
+        self._is_closed = True
+
+    def end(self) -> None:
+        """Give up the lease on the program's prefixes; called once, when it is over."""
+        self._port.send(EndLease(self.name))
+
+    def _emit(self, event: Event) -> None:
+        self._sink(event)
+
+    def _refuse(self, op: Op, error: Exception) -> None:
+        self._emit(OpFailed(op.id, error))
+        if (branch := self._branches.get(op.branch)) is not None and not branch.is_ended:
+            self._fail(branch, error)
+
+    def _advance(self, branch: Branch) -> None:
+        """Run ops of `branch` until one has to wait."""
+        while branch.queue and branch.running is None and branch.is_born:
+            op = branch.queue.popleft()
+            if branch.failed is not None:
+                self._skip(branch, op)
+                continue
+            try:
+                self._execute(branch, op)
+            except SglangLiteError as error:
+                self._emit(OpFailed(op.id, error))
+                self._fail(branch, error)
+            branch.num_ops += 1
+        if branch.is_idle:
+            self._retry_joins()
+
+    def _skip(self, branch: Branch, op: Op) -> None:
+        """Fail `op` of a failed branch; fork children share the parent's fate."""
+        assert branch.failed is not None, f"branch {branch.id}: only ops of a failed branch are skipped"
+        self._emit(OpFailed(op.id, branch.failed))
+        if isinstance(op, ForkOp):
+            for child in op.children:
+                self._branches[child].is_born = True
+                self._fail(self._branches[child], branch.failed)
+
+    def _execute(self, branch: Branch, op: Op) -> None:
+        match op:
+            case TextOp(text=text, literal=literal):
+                branch.add_text(text, literal=literal)
+                self._emit(OpDone(op.id, text=text))
+            case RoleBeginOp(role=role):
+                self._emit(OpDone(op.id, text=branch.begin_role(role, self._text.chat)))
+            case RoleEndOp():
+                self._emit(OpDone(op.id, text=branch.end_role(self._text.chat)))
+            case GenOp() | SelectOp():
+                self._start(branch, op)
+            case ForkOp(children=children):
+                self._emit(OpDone(op.id))
+                for child in children:
+                    self._branches[child].copy_from(branch, self._text.tokenizer)
+                    self._advance(self._branches[child])
+            case JoinOp():
+                self._join(branch, op)
+            case EndOp():
+                branch.is_ended = True
+                self._emit(OpDone(op.id))
+            case _:
+                raise AssertionError(f"{type(op).__name__} is not an op that a queue holds")
+
+    def _join(self, branch: Branch, op: JoinOp) -> None:
+        """Mode `gather` needs nothing of the children; `concat` waits until they have run out of ops."""
+        for child in op.children:
+            self._branches[child].is_ended = True
+        if op.mode == "gather":
+            self._emit(OpDone(op.id))
+        else:
+            branch.running = op
+            self._joins.append((branch, op))
+
+    def _retry_joins(self) -> None:
+        for branch, op in list(self._joins):
+            children = [self._branches[child] for child in op.children]
+            if branch.running is not op or not all(child.is_born and child.is_idle for child in children):
+                continue
+            self._joins.remove((branch, op))
+            branch.running = None
+            failed = next((child.failed for child in children if child.failed is not None), None)
+            if failed is not None:
+                self._emit(OpFailed(op.id, failed))
+                self._fail(branch, failed)
+            else:
+                text = "".join(part for child in children for part in child.text_since_fork)
+                branch.add_text(text, literal=True)
+                self._emit(OpDone(op.id, text=text))
+            self._advance(branch)
+
+    def _start(self, branch: Branch, op: GenOp | SelectOp) -> None:
+        """Start the requests of `op`; the branch waits for it."""
+        started: list[tuple[AddReq, Generation]] = []
+
+        def submit(
+            ids: tuple[int, ...],
+            params: SamplingParams,
+            *,
+            logprob: LogprobParams | None = None,
+            choices: tuple[tuple[int, ...], ...] | None = None,
+        ) -> Generation:
+            req = AddReq(
+                rid=self._port.new_rid(),
+                input_ids=ids,
+                sampling=params,
+                logprob=logprob,
+                choices=choices,
+                is_continuing=branch.has_run,
+                lease=self.name,
+            )
+            started.append((req, Generation(req.rid, len(ids), self._text.visible_bytes)))
+            return started[-1][1]
+
+        run = (
+            GenRun(op, branch, self._seed, self._text, submit)
+            if isinstance(op, GenOp)
+            else SelectRun(op, branch, self._text, submit)
+        )
+        branch.running, branch.has_run = op, True
+        self._runs[branch.id] = run
+        for req, generation in started:
+            self._port.submit(req, self._receiver(branch, run, generation))
+
+    def _receiver(self, branch: Branch, run: GenRun | SelectRun, generation: Generation) -> Callable[[ReqOutput], None]:
+        def on_output(out: ReqOutput) -> None:
+            if self._runs.get(branch.id) is not run:
+                return  # the op was cancelled or failed; late outputs have no reader
+            if (delta := run.take(generation, out)) is not None:
+                self._emit(delta)
+            if out.finished is not None and out.finished.kind == "abort":
+                error = out.finished.error or CancelledError(f"request {out.rid} was aborted")
+                self._fail(branch, error)
+                self._advance(branch)
+            elif run.is_complete:
+                self._complete(branch, run)
+
+        return on_output
+
+    def _complete(self, branch: Branch, run: GenRun | SelectRun) -> None:
+        if isinstance(run, SelectRun) and run.op.method == "client":
+            self._emit(run.scored())
+            return
+        self._settle(branch, run.finish(branch))
+
+    def _decide(self, op: DecideOp, branch: Branch) -> None:
+        run = self._runs.get(branch.id)
+        if not isinstance(run, SelectRun) or run.op.id != op.select:
+            self._emit(OpFailed(op.id, branch.failed or CancelledError("the select that this decides is over")))
+            return
+        self._emit(OpDone(op.id))
+        self._settle(branch, run.finish(branch, op.index))
+
+    def _settle(self, branch: Branch, done: OpDone) -> None:
+        del self._runs[branch.id]
+        branch.running = None
+        self._emit(done)
+        self._advance(branch)
+
+    def _fail(self, branch: Branch, error: Exception) -> None:
+        """Nothing more can run on `branch`: its requests are aborted, its open ops and unborn children fail."""
+        if branch.failed is None:
+            branch.failed = error
+        if (run := self._runs.pop(branch.id, None)) is not None:
+            for generation in run.generations:
+                if generation.finished is None:
+                    self._port.send(AbortReq(generation.rid))
+        if branch.running is not None:
+            self._emit(OpFailed(branch.running.id, error))
+            branch.running = None
+        branch.is_born = True
+        while branch.queue:
+            self._skip(branch, branch.queue.popleft())
+        self._retry_joins()
