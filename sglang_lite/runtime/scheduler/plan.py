@@ -80,7 +80,10 @@ class RowPlan:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one forward does. No rows: nothing to run."""
+    """What one forward does. No rows: nothing to run.
+
+    `copies`: all of them read before any of them writes, and before the forward; they write in order.
+    """
 
     step: int
     mode: ForwardMode
