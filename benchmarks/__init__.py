@@ -1,0 +1,1 @@
+"""Measurements; each file is one workload and runs by itself. Timings never decide a test."""

@@ -1,0 +1,103 @@
+"""Run an LLM program from a Python file, or the demo.
+
+FILE.py            a script with code at module level runs as python would run it; else its main() is called;
+                   else its only @function runs
+FILE.py:NAME       the @function NAME runs
+(no file)          the demo: a ReAct agent and a tree of thought on the embedded model
+
+What follows -- goes to the script.
+
+A @function gets its arguments by --arg; its variables are printed as JSON. At the end one line (on stderr) says how many
+tokens were computed, reused and forced. The exit code is 1 after an error.
+
+Examples:
+  sglang-lite run
+  sglang-lite run examples/agents/react.py --backend scripted
+  sglang-lite run quiz.py:ask --arg question="How high is Mount Kenya?" --arg n=3
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import runpy
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from sglang_lite.cli.demo import run_demo
+from sglang_lite.cli.options import add_backend_argument, backend_named, parse_assignment
+from sglang_lite.cli.summary import summary_line
+from sglang_lite.cli.target import check_arguments, find_function, has_module_level_code, load_module, split_target
+from sglang_lite.errors import RequestError
+from sglang_lite.lang.backends.registry import set_default_backend
+from sglang_lite.lang.sgl_function import SglFunction
+from sglang_lite.lang.state import ProgramState
+from sglang_lite.lang.summary import count_usage
+
+NAME = "run"
+SUMMARY = "run a program from a Python file, or the demo"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `sglang-lite run`."""
+    parser.add_argument("target", nargs="?", metavar="FILE.py[:NAME]", help="what to run (default: the demo)")
+    parser.add_argument("--arg", action="append", default=[], metavar="NAME=VALUE", help="an argument of the @function")
+    add_backend_argument(parser)
+
+
+def main(args: argparse.Namespace) -> int:
+    """Run it; prints the summary whatever happens."""
+    started_s = time.perf_counter()
+    with count_usage() as totals:
+        try:
+            return _run(args)
+        finally:
+            print(summary_line(totals, time.perf_counter() - started_s), file=sys.stderr)
+
+
+def _run(args: argparse.Namespace) -> int:
+    given = dict(parse_assignment(text) for text in args.arg)
+    if args.target is None:
+        if given:
+            raise RequestError("running the demo: it takes no --arg; name a file")
+        return run_demo(args.backend)
+    path, name = split_target(args.target)
+    if name is None and has_module_level_code(path.read_text(encoding="utf-8")):
+        _start_script(args, given, path)
+        sys.path.insert(0, str(path.resolve().parent))
+        runpy.run_path(str(path), run_name="__main__")
+        return 0
+    module = load_module(path)
+    main_function = getattr(module, "main", None) if name is None else None
+    if callable(main_function):
+        _start_script(args, given, path)
+        code = main_function()
+        return code if isinstance(code, int) else 0
+    return _run_function(args, find_function(module, name, path), given)
+
+
+def _run_function(args: argparse.Namespace, function: SglFunction, given: dict[str, Any]) -> int:
+    """Run it as a batch of one row: there the row carries the arguments, whatever they are called."""
+    check_arguments(function, given)
+    (state,) = function.run_batch([given], backend=backend_named(args.backend))
+    if (error := state.error()) is not None:
+        raise error
+    print(json.dumps(variables_of(state), ensure_ascii=False, indent=2))
+    return 0
+
+
+def variables_of(state: ProgramState) -> dict[str, Any]:
+    """All named values of a finished run."""
+    return {name: state[name] for name in state.branch.variables}
+
+
+def _start_script(args: argparse.Namespace, given: dict[str, Any], path: Path) -> None:
+    """A script gets its own arguments and the default backend, and no `--arg`."""
+    if given:
+        raise RequestError(
+            f"running {path}: --arg {sorted(given)} given, but the file runs as a script; name a @function: {path}:NAME"
+        )
+    sys.argv = [str(path), *args.rest]
+    set_default_backend(backend_named(args.backend))
