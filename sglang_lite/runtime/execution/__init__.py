@@ -1,0 +1,1 @@
+"""Plans in, tokens out: forward batches, the model runner, sampling."""

@@ -1,0 +1,191 @@
+"""One token from one row of logits; a row's token depends on that row alone. Knows no batch, no model and no clock.
+
+Order of work: penalties and bias (`penalties.py`); tokens that may not come (grammar, `min_new_tokens`) are taken out;
+greedy, or temperature, then top-k, then top-p, then min-p, each over the distribution that the one before it left
+(as in vLLM and transformers; top-k and top-p cut one order, most likely first and lower id first on ties).
+The plain definition is `kernels/reference/sampling.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sglang_lite.errors import DeadEndError, ExecutionError
+from sglang_lite.request_tree import SamplingParams
+from sglang_lite.runtime.execution.penalties import adjust_logits
+from sglang_lite.runtime.execution.random_numbers import uniform
+from sglang_lite.runtime.execution.ranking import top_indices
+from sglang_lite.runtime.scheduler.messages import GrammarCursor
+from sglang_lite.runtime.scheduler.plan import SampleSpec
+
+MIN_TEMPERATURE = 1e-6
+"""Below it, sampling is greedy: a float32 distribution that sharp has one token, or ties."""
+_MAX_TEMPERATURE = (
+    1e30  # so that a quotient of float32 numbers is never inf / inf; the distribution is uniform long before
+)
+_FIRST_K = 64
+_GROWTH = 16
+_FLAT = 8
+
+
+class Sampler:
+    """Draws tokens for a vocabulary of `vocab_size`. `eos_ids` end a text unless `min_new_tokens` are still missing."""
+
+    def __init__(self, vocab_size: int, eos_ids: Iterable[int] = ()) -> None:
+        self._vocab_size = vocab_size
+        self._eos_ids = tuple(eos_ids)
+        self._bitmask = np.zeros((1, -(-vocab_size // 32)), dtype=np.int32)
+
+    def sample(self, logits: NDArray[np.float32], spec: SampleSpec, rid: str) -> int:
+        """The next token id.
+
+        Args:
+            logits: float32 `[V]`, not changed.
+            spec: how to draw; its grammar is asked for its mask and not advanced.
+            rid: the request, for messages.
+
+        Raises:
+            DeadEndError: no token may follow.
+            ExecutionError: NaN or infinite logits, or a token id outside the vocabulary in the request.
+
+        """
+        where = f"sampling token {spec.position} of request {rid}"
+        if not np.isfinite(logits).all():
+            raise ExecutionError(f"{where}: the model gave NaN or infinite logits; the weights or the KV are damaged")
+        with np.errstate(over="ignore", under="ignore"):
+            try:
+                values = adjust_logits(logits, spec)
+            except ExecutionError as error:
+                raise ExecutionError(f"{where}: {error}") from error
+            ids = self._legal_ids(spec, where)
+            if ids is not None:
+                if not len(ids):
+                    raise DeadEndError(
+                        f"{where}: no token of the vocabulary continues {_constraint(spec.params)}; "
+                        "loosen it, or check that the vocabulary can spell it"
+                    )
+                values = values[ids]
+            best = int(values.argmax())
+            if not np.isfinite(values[best]):
+                raise ExecutionError(f"{where}: penalties made the logits infinite; use values nearer to neutral")
+            if not spec.params.is_greedy and spec.params.temperature >= MIN_TEMPERATURE:
+                best = draw(values, spec.params, uniform(spec.seed, spec.position))
+        return best if ids is None else int(ids[best])
+
+    def _legal_ids(self, spec: SampleSpec, where: str) -> NDArray[np.intp] | None:
+        """The ids that may come, ascending; None for all."""
+        banned = self._banned_ids(spec)
+        if spec.grammar is None and not len(banned):
+            return None
+        legal = np.ones(self._vocab_size, dtype=bool)
+        if spec.grammar is not None:
+            legal = self._grammar_mask(spec.grammar, f"{where} under {_constraint(spec.params)}")
+        before = legal[banned]
+        legal[banned] = False
+        if spec.grammar is not None and not legal.any():
+            legal[banned] = before  # where nothing but the end can follow, the grammar's word counts
+        return np.flatnonzero(legal)
+
+    def _banned_ids(self, spec: SampleSpec) -> NDArray[np.int64]:
+        """End and stop tokens while `min_new_tokens` are missing."""
+        params = spec.params
+        if len(spec.output_ids) >= params.min_new_tokens:
+            return np.zeros(0, dtype=np.int64)
+        ids = {*self._eos_ids, *params.stop_token_ids}
+        return np.array(sorted(token for token in ids if token < self._vocab_size), dtype=np.int64)
+
+    def _grammar_mask(self, grammar: GrammarCursor, where: str) -> NDArray[np.bool_]:
+        try:
+            grammar.fill_bitmask(self._bitmask, 0)
+        except ValueError as error:  # tables that fill as they are needed may pass their limit
+            raise ExecutionError(f"{where}: {error}") from error
+        bits = np.unpackbits(self._bitmask[0].view(np.uint8), count=self._vocab_size, bitorder="little")
+        return bits.view(np.bool_)
+
+
+def draw(logits: NDArray[np.float32], params: SamplingParams, number: float, *, first_k: int = _FIRST_K) -> int:
+    """The index that `number` in [0, 1) selects: inverse CDF over the kept indices in ascending order.
+
+    Weights are float32, sums float64. `first_k`: where the search for the top-p set begins.
+
+    Args:
+        logits: float32 `[n]`, finite, at least one.
+        params: temperature (above 0), top_k, top_p, min_p.
+        number: the random number.
+        first_k: at least 1; changes speed only.
+
+    """
+    weights = _weights(logits, params)
+    kept = keep_indices(logits, weights, params, first_k=first_k)
+    if kept is not None:
+        weights = weights[kept]
+    cumulative = np.cumsum(weights, dtype=np.float64)
+    chosen = int(np.searchsorted(cumulative, number * cumulative[-1], side="right"))
+    return chosen if kept is None else int(kept[chosen])
+
+
+def keep_indices(
+    logits: NDArray[np.float32], weights: NDArray[np.float32], params: SamplingParams, *, first_k: int = _FIRST_K
+) -> NDArray[np.intp] | None:
+    """What top-k, top-p and min-p keep, ascending; None for all.
+
+    Without top-k, the top-p set is found by looking at the `first_k` most likely, then at 16 times as many, until they
+    hold the mass: exact. Where the distribution is so flat that this comes to an eighth of all, the values (not the
+    indices, which is several times dearer) are sorted once.
+
+    Args:
+        logits: float32 `[n]`, fixes the order.
+        weights: float32 `[n]`, proportional to the probabilities, 1 at the most likely.
+        params: top_k, top_p, min_p.
+        first_k: at least 1.
+
+    """
+    n = len(logits)
+    has_top_k, has_top_p = 0 < params.top_k < n, params.top_p < 1
+    if not has_top_k and not has_top_p:
+        return np.flatnonzero(weights >= params.min_p) if params.min_p > 0 else None
+    if has_top_k:
+        order = top_indices(logits, params.top_k)
+        if has_top_p:
+            order = order[: _mass_end(weights[order], params.top_p, weights[order].sum(dtype=np.float64))]
+    else:
+        order = _top_p_indices(logits, weights, params, first_k)
+    return np.sort(order[weights[order] >= params.min_p])
+
+
+def _top_p_indices(
+    logits: NDArray[np.float32], weights: NDArray[np.float32], params: SamplingParams, first_k: int
+) -> NDArray[np.intp]:
+    """The shortest beginning of the order that holds `top_p` of all the weight, in any sequence."""
+    total, k = weights.sum(dtype=np.float64), first_k
+    while k * _FLAT <= len(logits):
+        order = top_indices(logits, k)
+        end = _mass_end(weights[order], params.top_p, total)
+        if end <= k:
+            return order[:end]
+        k *= _GROWTH
+    values = np.sort(logits)[::-1]
+    end = min(_mass_end(_weights(values, params), params.top_p, total), len(logits))
+    above = np.flatnonzero(logits > values[end - 1])
+    ties = np.flatnonzero(logits == values[end - 1])[: end - len(above)]
+    return np.concatenate([above, ties])
+
+
+def _weights(logits: NDArray[np.float32], params: SamplingParams) -> NDArray[np.float32]:
+    temperature = np.float32(min(params.temperature, _MAX_TEMPERATURE))
+    return np.exp((logits - logits.max()) / temperature)
+
+
+def _mass_end(ordered: NDArray[np.float32], share: float, total: float) -> int:
+    """How many from the first on it takes to hold `share` of `total`; one more than there are where they do not."""
+    return int(np.searchsorted(np.cumsum(ordered, dtype=np.float64), share * total, side="left")) + 1
+
+
+def _constraint(params: SamplingParams) -> str:
+    for name in ("regex", "choices", "json_schema", "ebnf"):
+        if (value := getattr(params, name)) is not None:
+            return f"the {name} {value!r}"
+    return "the text (min_new_tokens and the stop tokens take out all of it)"

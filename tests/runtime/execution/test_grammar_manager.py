@@ -1,0 +1,216 @@
+"""Compiling beside the loop: once per source, errors with their place, shutdown that leaves nobody waiting."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError, Future
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sglang_lite.errors import EngineStoppedError, GrammarError, RequestError, UnsupportedError
+from sglang_lite.grammar import TokenVocab
+from sglang_lite.request_tree import SamplingParams
+from sglang_lite.runtime.execution.grammar_manager import GrammarManager
+from tests.runtime.execution.support import AllowedTokens
+
+WAIT = 60  # seconds until a hanging future fails the test; never waited for otherwise
+
+
+class FakeCompiler:
+    """Compiles a regex to its text; can be held at a gate, and counts."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.gate.set()
+        self.begun = threading.Event()
+        self.sources: list[Any] = []
+
+    def compile_regex(self, pattern: str) -> Any:
+        self.sources.append(pattern)
+        self.begun.set()
+        assert self.gate.wait(WAIT), "the gate stayed shut"
+        if pattern == "(":
+            raise ValueError("an open group, at position 0 of '('")
+        if pattern == "fault":
+            raise ZeroDivisionError("a fault inside the compiler")
+        return pattern
+
+    def compile_choices(self, choices: Sequence[str]) -> Any:
+        self.sources.append(tuple(choices))
+        return choices
+
+
+@pytest.fixture
+def compiler() -> FakeCompiler:
+    return FakeCompiler()
+
+
+@pytest.fixture
+def manager(compiler: FakeCompiler) -> Any:
+    made = GrammarManager(lambda: pytest.fail("no vocabulary is needed"), make_toolchain=lambda: (compiler, _matcher))
+    yield made
+    compiler.gate.set()
+    made.shutdown()
+
+
+def _matcher(compiled: Any) -> AllowedTokens:
+    return AllowedTokens([len(compiled)])
+
+
+def regex(pattern: str) -> SamplingParams:
+    return SamplingParams(regex=pattern)
+
+
+def test_each_request_gets_a_matcher_of_its_own(manager: GrammarManager, compiler: FakeCompiler) -> None:
+    first, second = (manager.submit(regex("ab")).result(WAIT) for _ in range(2))
+    assert first is not second
+    assert compiler.sources == ["ab"]
+
+
+def test_equal_sources_that_come_at_once_are_compiled_once(manager: GrammarManager, compiler: FakeCompiler) -> None:
+    compiler.gate.clear()
+    futures = [manager.submit(regex("ab")) for _ in range(20)]
+    assert not any(future.done() for future in futures)
+    compiler.gate.set()
+    assert len({id(future.result(WAIT)) for future in futures}) == 20
+    assert compiler.sources == ["ab"]
+    assert manager.num_compilations == 1
+
+
+def test_a_known_source_is_there_at_once_while_another_compiles(
+    manager: GrammarManager, compiler: FakeCompiler
+) -> None:
+    manager.submit(regex("ab")).result(WAIT)
+    compiler.gate.clear()
+    slow = manager.submit(regex("slow"))
+    assert manager.submit(regex("ab")).done()
+    assert not slow.done()
+
+
+def test_a_regex_and_an_equal_choice_are_different_constraints(manager: GrammarManager, compiler: FakeCompiler) -> None:
+    manager.submit(regex("a.c")).result(WAIT)
+    manager.submit(SamplingParams(choices=("a.c",))).result(WAIT)
+    assert compiler.sources == ["a.c", ("a.c",)]
+
+
+def test_an_error_reaches_everyone_who_asked_and_nobody_else(manager: GrammarManager, compiler: FakeCompiler) -> None:
+    compiler.gate.clear()
+    bad, same, good = manager.submit(regex("(")), manager.submit(regex("(")), manager.submit(regex("x"))
+    compiler.gate.set()
+    for future in (bad, same, manager.submit(regex("("))):
+        with pytest.raises(GrammarError, match=r"compiling the regex of a request: an open group, at position 0"):
+            future.result(WAIT)
+    good.result(WAIT)
+    assert compiler.sources == ["(", "x"]
+
+
+def test_a_fault_of_the_compiler_does_not_end_the_worker(manager: GrammarManager, compiler: FakeCompiler) -> None:
+    with pytest.raises(ZeroDivisionError):
+        manager.submit(regex("fault")).result(WAIT)
+    manager.submit(regex("x")).result(WAIT)
+    with pytest.raises(ZeroDivisionError):
+        manager.submit(regex("fault")).result(WAIT)
+    assert compiler.sources == ["fault", "x", "fault"]
+
+
+def test_kinds_that_are_not_built_are_refused_by_name(manager: GrammarManager) -> None:
+    for name in ("json_schema", "ebnf"):
+        with pytest.raises(UnsupportedError, match=f"{name} is not built"):
+            manager.submit(SamplingParams.from_mapping({name: "{}"}))
+    with pytest.raises(RequestError, match="no constraint"):
+        manager.submit(SamplingParams())
+
+
+def test_a_cancelled_future_disturbs_nobody_else(
+    manager: GrammarManager, compiler: FakeCompiler, caplog: pytest.LogCaptureFixture
+) -> None:
+    compiler.gate.clear()
+    first, second = manager.submit(regex("ab")), manager.submit(regex("ab"))
+    assert first.cancel()
+    compiler.gate.set()
+    second.result(WAIT)
+    with pytest.raises(CancelledError):
+        first.result(WAIT)
+    assert not caplog.records, "a callback failed, which futures only log"
+
+
+def test_shutdown_ends_those_who_wait_and_lets_the_running_compilation_finish(
+    manager: GrammarManager, compiler: FakeCompiler
+) -> None:
+    compiler.gate.clear()
+    running = manager.submit(regex("running"))
+    assert compiler.begun.wait(WAIT)
+    waiting = manager.submit(regex("waiting"))
+    manager.shutdown()
+    manager.shutdown()
+    with pytest.raises(EngineStoppedError, match="shut down before its turn"):
+        waiting.result(WAIT)
+    compiler.gate.set()
+    running.result(WAIT)
+    with pytest.raises(EngineStoppedError, match="shut down; start a new one"):
+        manager.submit(regex("late"))
+    assert compiler.sources == ["running"]
+
+
+def test_two_workers_compile_two_sources_side_by_side(compiler: FakeCompiler) -> None:
+    barrier = threading.Barrier(2)
+
+    class Meeting(FakeCompiler):
+        def compile_regex(self, pattern: str) -> Any:
+            barrier.wait(WAIT)
+            return pattern
+
+    manager = GrammarManager(lambda: pytest.fail("unused"), max_workers=2, make_toolchain=lambda: (Meeting(), _matcher))
+    for future in [manager.submit(regex("a")), manager.submit(regex("b"))]:
+        future.result(WAIT)
+    manager.shutdown()
+
+
+def test_only_the_sources_used_last_are_kept(compiler: FakeCompiler) -> None:
+    manager = GrammarManager(lambda: pytest.fail("unused"), max_cached=2, make_toolchain=lambda: (compiler, _matcher))
+    for pattern in ("a", "b", "a", "c", "a", "b"):
+        manager.submit(regex(pattern)).result(WAIT)
+    manager.shutdown()
+    assert compiler.sources == ["a", "b", "c", "b"]
+
+
+def test_callbacks_may_submit_again(manager: GrammarManager) -> None:
+    """An engine's callback may look at the next request at once; no lock may be held while it runs."""
+    second: Future[Any] = Future()
+
+    def again(_: Future[Any]) -> None:
+        manager.submit(regex("b")).add_done_callback(lambda done: second.set_result(done.result()))
+
+    manager.submit(regex("a")).add_done_callback(again)
+    second.result(WAIT)
+
+
+TOKENS = [b"a", b"b", b"ab", b"c", None]
+
+
+@pytest.mark.parametrize("make", [lambda vocab: vocab, lambda vocab: lambda: vocab])
+def test_the_grammar_package_is_behind_it(make: Callable[[TokenVocab], Any]) -> None:
+    manager = GrammarManager(make(TokenVocab(TOKENS, eos_ids=[4])))
+    bitmask = np.zeros((1, 1), dtype=np.int32)
+    matcher = manager.submit(regex("a+b")).result(WAIT * 5)
+    matcher.fill_bitmask(bitmask)
+    assert bitmask[0, 0] == 0b00101
+    matcher = manager.submit(SamplingParams(choices=("ba", "c"))).result(WAIT)
+    matcher.fill_bitmask(bitmask)
+    assert bitmask[0, 0] == 0b01010
+    with pytest.raises(GrammarError, match=r"compiling the regex of a request: .*position"):
+        manager.submit(regex("a(b")).result(WAIT)
+    manager.shutdown()
+
+
+def test_no_compiled_kernel_is_loaded_before_a_grammar_is_used() -> None:
+    code = (
+        "import sys; from sglang_lite.runtime.execution.grammar_manager import GrammarManager;"
+        "GrammarManager(lambda: None); sys.exit('numba' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
