@@ -1,0 +1,82 @@
+"""Grammar-constrained decoding, usable alone: a text and a vocabulary in, token masks out.
+
+```python
+vocab = TokenVocab(token_bytes, eos_ids=[0])  # or TokenVocab.from_tokenizer(tokenizer)
+compiled = GrammarCompiler(vocab).compile_regex(r"(yes|no)!")
+matcher = GrammarMatcher(compiled)
+bitmask = allocate_token_bitmask(1, vocab.vocab_size)
+matcher.fill_bitmask(bitmask)  # int32 [1, ceil(V / 32)], bit 1 = allowed
+apply_token_bitmask_inplace(logits, bitmask)
+matcher.accept_token(token_id)  # False if it is not legal
+```
+
+Needs NumPy and Numba only. They are loaded with the first name that needs them, not with the package.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from sglang_lite.grammar.errors import (
+    GrammarError,
+    GrammarTooLargeError,
+    InvalidBitmaskError,
+    InvalidGrammarError,
+    InvalidRollbackError,
+    InvalidVocabularyError,
+    UnsupportedGrammarError,
+)
+
+if TYPE_CHECKING:
+    from sglang_lite.grammar.bitmask import allocate_token_bitmask, apply_token_bitmask_inplace, bitmask_shape
+    from sglang_lite.grammar.compiled import CompiledGrammar, GrammarSource, GrammarStatistics
+    from sglang_lite.grammar.compiler import GrammarCompiler
+    from sglang_lite.grammar.compressed import CompressedEdge, CompressedFsm
+    from sglang_lite.grammar.matcher import GrammarMatcher
+    from sglang_lite.grammar.vocab import TokenVocab
+    from sglang_lite.grammar.warmup import compile_all
+
+__all__ = [
+    "CompiledGrammar",
+    "CompressedEdge",
+    "CompressedFsm",
+    "GrammarCompiler",
+    "GrammarError",
+    "GrammarMatcher",
+    "GrammarSource",
+    "GrammarStatistics",
+    "GrammarTooLargeError",
+    "InvalidBitmaskError",
+    "InvalidGrammarError",
+    "InvalidRollbackError",
+    "InvalidVocabularyError",
+    "TokenVocab",
+    "UnsupportedGrammarError",
+    "allocate_token_bitmask",
+    "apply_token_bitmask_inplace",
+    "bitmask_shape",
+    "compile_all",
+]
+
+# Numba takes most of a second to import and NumPy a tenth, so what needs them is loaded when it is first asked for.
+_HOMES = {
+    "CompiledGrammar": "compiled",
+    "CompressedEdge": "compressed",
+    "CompressedFsm": "compressed",
+    "GrammarCompiler": "compiler",
+    "GrammarMatcher": "matcher",
+    "GrammarSource": "compiled",
+    "GrammarStatistics": "compiled",
+    "TokenVocab": "vocab",
+    "allocate_token_bitmask": "bitmask",
+    "apply_token_bitmask_inplace": "bitmask",
+    "bitmask_shape": "bitmask",
+    "compile_all": "warmup",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

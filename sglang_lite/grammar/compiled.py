@@ -1,0 +1,158 @@
+"""A compiled grammar: an immutable source and vocabulary, tables and masks that fill as they are needed; knows no request."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from sglang_lite.grammar.bitmask import Bitmask, num_words
+from sglang_lite.grammar.compressed import CompressedFsm, compress
+from sglang_lite.grammar.kernels import DEAD
+from sglang_lite.grammar.tables import ForcedRun, LazyTables
+from sglang_lite.grammar.vocab import TokenVocab
+
+
+@dataclass(frozen=True, slots=True)
+class GrammarSource:
+    """What a grammar was compiled from: the kind of front end and the text given to it."""
+
+    kind: str
+    text: str
+
+
+class TokenMask(NamedTuple):
+    """The tokens allowed in one state: int32 [ceil(V / 32)] (read-only) and their number."""
+
+    words: Bitmask
+    num_allowed: int
+
+
+@dataclass(frozen=True, slots=True)
+class GrammarStatistics:
+    """Sizes and counters of one compiled grammar at one moment.
+
+    `nfa_states`, `byte_classes`: the automaton. `dfa_states`: deterministic states found so far. `table_bytes`: memory of both.
+    `masks`, `mask_bytes`: masks held now. `mask_hits`, `mask_misses`: lookups answered from them, and computed.
+    """
+
+    nfa_states: int
+    byte_classes: int
+    dfa_states: int
+    table_bytes: int
+    masks: int
+    mask_bytes: int
+    mask_hits: int
+    mask_misses: int
+
+
+class CompiledGrammar:
+    """The tables of one grammar over one vocabulary, shared by all requests that use it; safe in several threads.
+
+    A state is an int, `DEAD` (-1) when no text of the grammar begins with what was read. States hold as long as the object lives;
+    another process restores one by reading the same tokens again.
+    """
+
+    def __init__(self, source: GrammarSource, vocab: TokenVocab, tables: LazyTables, *, max_mask_bytes: int) -> None:
+        self.source = source
+        self.vocab = vocab
+        self._tables = tables
+        self._max_mask_bytes = max_mask_bytes
+        self._masks: OrderedDict[int, TokenMask] = OrderedDict()
+        self._mask_lock = threading.Lock()
+        self._hits = 0
+        self._misses = 0
+        self._no_tokens = TokenMask(np.zeros(num_words(vocab.vocab_size), np.int32), 0)
+        self.end_mask = TokenMask(vocab.eos_words, len(vocab.eos_ids))
+
+    @property
+    def start_state(self) -> int:
+        """The state before any text."""
+        return self._tables.start
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no text at all matches the grammar."""
+        return self._tables.start == DEAD
+
+    def is_accepting(self, state: int) -> bool:
+        """Whether the text may end in `state`."""
+        return self._tables.is_accepting(state)
+
+    def advance_token(self, state: int, token_id: int) -> int:
+        """The state after the bytes of a token; `DEAD` for tokens without bytes, special tokens and ids beyond the vocabulary."""
+        vocab = self.vocab
+        if not 0 <= token_id < vocab.vocab_size:
+            return DEAD
+        begin, end = int(vocab.offsets[token_id]), int(vocab.offsets[token_id + 1])
+        return DEAD if begin == end else self._tables.advance(state, vocab.data, begin, end)
+
+    def advance_bytes(self, state: int, data: bytes) -> int:
+        """The state after `data`."""
+        return self._tables.advance(state, np.frombuffer(data, np.uint8).copy(), 0, len(data))
+
+    def accepts(self, text: str | bytes) -> bool:
+        """Whether `text` as a whole (str in UTF-8) belongs to the language. A str with lone surrogates does not."""
+        if isinstance(text, str):
+            try:
+                text = text.encode()
+            except UnicodeEncodeError:
+                return False
+        return self.is_accepting(self.advance_bytes(self.start_state, text))
+
+    def mask(self, state: int) -> TokenMask:
+        """The tokens allowed in `state`: those whose bytes can be read, and the end tokens exactly if the text may end."""
+        if state < 0:
+            return self._no_tokens
+        with self._mask_lock:
+            found = self._masks.get(state)
+            if found is not None:
+                self._masks.move_to_end(state)
+                self._hits += 1
+                return found
+        found = self._compute_mask(state)
+        with self._mask_lock:
+            self._misses += 1
+            self._masks[state] = found
+            while len(self._masks) > 1 and len(self._masks) * found.words.nbytes > self._max_mask_bytes:
+                self._masks.popitem(last=False)
+        return found
+
+    def _compute_mask(self, state: int) -> TokenMask:
+        words = np.empty_like(self._no_tokens.words)
+        allowed = self._tables.walk(state, self.vocab.trie, words)
+        if self.is_accepting(state):
+            words |= self.vocab.eos_words
+            allowed += len(self.vocab.eos_ids)
+        words.flags.writeable = False
+        return TokenMask(words, allowed)
+
+    def forced(self, state: int) -> ForcedRun:
+        """The bytes that must follow `state` (singular edges taken as one) and the state behind them."""
+        return ForcedRun(b"", DEAD) if state < 0 else self._tables.forced(state)
+
+    def compressed(self, *, max_states: int = 10_000) -> CompressedFsm:
+        """The whole deterministic automaton with singular runs as single edges, for drawings and counts.
+
+        Raises:
+            GrammarTooLargeError: it has more than `max_states` states.
+        """
+        return compress(self._tables, max_states=max_states)
+
+    def statistics(self) -> GrammarStatistics:
+        """Sizes and counters now."""
+        with self._mask_lock:
+            masks, hits, misses = len(self._masks), self._hits, self._misses
+        return GrammarStatistics(
+            nfa_states=self._tables.nfa.num_states,
+            byte_classes=self._tables.nfa.num_classes,
+            dfa_states=self._tables.num_states,
+            table_bytes=self._tables.num_bytes,
+            masks=masks,
+            mask_bytes=masks * self._no_tokens.words.nbytes,
+            mask_hits=hits,
+            mask_misses=misses,
+        )

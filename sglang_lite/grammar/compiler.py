@@ -1,0 +1,117 @@
+"""From a grammar's text to a `CompiledGrammar`, once per text: cache, single flight, limits; runs in the caller's thread."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+
+from sglang_lite.grammar.automata import DEFAULT_MAX_STATES, build_nfa
+from sglang_lite.grammar.compiled import CompiledGrammar, GrammarSource
+from sglang_lite.grammar.errors import InvalidGrammarError
+from sglang_lite.grammar.regex import parse_regex
+from sglang_lite.grammar.syntax import Node
+from sglang_lite.grammar.syntax import choices as any_of
+from sglang_lite.grammar.tables import LazyTables
+from sglang_lite.grammar.vocab import TokenVocab
+
+DEFAULT_MAX_TABLE_BYTES = 64 << 20
+DEFAULT_MAX_MASK_BYTES = 64 << 20
+DEFAULT_MAX_GRAMMARS = 256
+
+
+class GrammarCompiler:
+    """Compiles grammars for one vocabulary and keeps the `max_grammars` used last. Safe in several threads.
+
+    Threads that ask for the same text at once share one compilation. An error reaches everyone who asked for that text, is not
+    kept, and touches no other grammar.
+
+    Args:
+        vocab: the tokens that masks are made for.
+        max_states: states of one automaton; more is a GrammarTooLargeError at compile time.
+        max_table_bytes: deterministic tables of one grammar; more is a GrammarTooLargeError where they would grow.
+        max_mask_bytes: masks kept by one grammar; the least recently used go first.
+        max_grammars: compiled grammars kept.
+    """
+
+    def __init__(
+        self,
+        vocab: TokenVocab,
+        *,
+        max_states: int = DEFAULT_MAX_STATES,
+        max_table_bytes: int = DEFAULT_MAX_TABLE_BYTES,
+        max_mask_bytes: int = DEFAULT_MAX_MASK_BYTES,
+        max_grammars: int = DEFAULT_MAX_GRAMMARS,
+    ) -> None:
+        self.vocab = vocab
+        self._max_states = max_states
+        self._max_table_bytes = max_table_bytes
+        self._max_mask_bytes = max_mask_bytes
+        self._max_grammars = max_grammars
+        self._lock = threading.Lock()
+        self._grammars: OrderedDict[object, Future[CompiledGrammar]] = OrderedDict()
+
+    def compile_regex(self, pattern: str) -> CompiledGrammar:
+        """The grammar of the texts that `pattern` matches as a whole; `sglang_lite.grammar.regex` says which patterns.
+
+        Raises:
+            InvalidGrammarError, UnsupportedGrammarError, GrammarTooLargeError: naming the place in the pattern.
+        """
+        return self._once(
+            ("regex", pattern), lambda: self._build(GrammarSource("regex", pattern), parse_regex(pattern))
+        )
+
+    def compile_choices(self, choices: Iterable[str | bytes]) -> CompiledGrammar:
+        """The grammar of exactly the given texts, byte for byte; one may begin with another, and one may be empty.
+
+        Raises:
+            InvalidGrammarError: no choices, a single str in place of a list, or a choice that is no text.
+        """
+        if isinstance(choices, str | bytes):
+            raise InvalidGrammarError(f"compiling choices: expected a list of texts, got one {type(choices).__name__}")
+        texts = tuple(sorted({_choice_bytes(choice) for choice in choices}))
+        if not texts:
+            raise InvalidGrammarError("compiling choices: the list is empty; give at least one text")
+        shown = " | ".join(repr(text.decode(errors="backslashreplace")) for text in texts)
+        return self._once(
+            ("choices", texts),
+            lambda: self._build(GrammarSource("choices", shown), any_of(texts)),
+        )
+
+    def _build(self, source: GrammarSource, node: Node) -> CompiledGrammar:
+        tables = LazyTables(build_nfa(node, max_states=self._max_states), max_bytes=self._max_table_bytes)
+        return CompiledGrammar(source, self.vocab, tables, max_mask_bytes=self._max_mask_bytes)
+
+    def _once(self, key: object, build: Callable[[], CompiledGrammar]) -> CompiledGrammar:
+        with self._lock:
+            future = self._grammars.get(key)
+            mine = future is None
+            if future is None:
+                future = self._grammars[key] = Future()
+            self._grammars.move_to_end(key)
+            if len(self._grammars) > self._max_grammars:
+                self._grammars.popitem(last=False)
+        if mine:
+            try:
+                future.set_result(build())
+            except BaseException as error:
+                with self._lock:
+                    if self._grammars.get(key) is future:
+                        del self._grammars[key]
+                future.set_exception(error)
+                raise
+        return future.result()
+
+
+def _choice_bytes(choice: object) -> bytes:
+    if isinstance(choice, bytes):
+        return choice
+    if not isinstance(choice, str):
+        raise InvalidGrammarError(f"compiling choices: a choice is a {type(choice).__name__}, expected str or bytes")
+    try:
+        return choice.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidGrammarError(
+            "compiling choices: a lone surrogate is not text", source=choice, position=error.start
+        ) from None
