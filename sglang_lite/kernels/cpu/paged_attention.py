@@ -1,0 +1,218 @@
+"""Causal attention over paged keys and values on the CPU: Numba, sixteen keys at a time.
+
+The query heads of one kv head and a few neighbouring positions form a tile, so keys and values are loaded once for all
+of them. Softmax is online over blocks of `BLOCK` keys that start at multiples of `BLOCK` in the sequence, so a row's
+result depends neither on tiles nor on chunks, threads or batch mates. Oracle: `kernels/reference/paged_attention.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from sglang_lite.kernels.cpu import simd
+from sglang_lite.kernels.cpu.simd import LANES, make_score_tile, make_value_tile
+
+BLOCK = 256
+"""Keys between two softmax rescalings: the score tile of 12 rows (12 KiB) stays in the first-level cache."""
+
+TILE_ROWS = 12
+"""Rows (positions x query heads of one kv head) a tile aims at."""
+
+_max_of: Any = simd.max_of
+_exp_in_place: Any = simd.exp_in_place
+_score1, _score2, _score3 = make_score_tile(1), make_score_tile(2), make_score_tile(3)
+_score4, _score6 = make_score_tile(4), make_score_tile(6)
+_value1, _value2, _value3 = make_value_tile(1), make_value_tile(2), make_value_tile(3)
+_value4, _value6 = make_value_tile(4), make_value_tile(6)
+
+
+def tile_positions(group: int) -> int:
+    """Positions in one tile for `group` query heads per kv head."""
+    return max(1, TILE_ROWS // group)
+
+
+def scratch_floats(group: int, head_dim: int) -> int:
+    """Length of the float32 scratch that one thread passes to `paged_attention`."""
+    rows = tile_positions(group) * group
+    return rows * (BLOCK + 2 * head_dim + 2) + LANES * head_dim
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _scores(rows: int, q: int, keys: int, key_stride: int, depth: int, out: int) -> None:
+    """Scores of `rows` queries (stride `depth`) against 16 keys, into `out` (stride `BLOCK`)."""
+    r = 0
+    while rows - r >= 6:
+        _score6(q + 4 * r * depth, depth, keys, key_stride, depth, out + 4 * r * BLOCK, BLOCK)
+        r += 6
+    rest = rows - r
+    q, out = q + 4 * r * depth, out + 4 * r * BLOCK
+    if rest >= 4:
+        _score4(q, depth, keys, key_stride, depth, out, BLOCK)
+        q, out, rest = q + 16 * depth, out + 16 * BLOCK, rest - 4
+    if rest == 3:
+        _score3(q, depth, keys, key_stride, depth, out, BLOCK)
+    elif rest == 2:
+        _score2(q, depth, keys, key_stride, depth, out, BLOCK)
+    elif rest == 1:
+        _score1(q, depth, keys, key_stride, depth, out, BLOCK)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _add_values(rows: int, weights: int, values: int, count: int, depth: int, out: int) -> None:
+    """Add `count` weighted value vectors (stride `depth`) to the `rows` sums at `out` (stride `depth`)."""
+    for column in range(0, depth, LANES):
+        w, v, o = weights, values + 4 * column, out + 4 * column
+        r = 0
+        while rows - r >= 6:
+            _value6(w + 4 * r * BLOCK, BLOCK, v, depth, count, o + 4 * r * depth, depth)
+            r += 6
+        rest = rows - r
+        w, o = w + 4 * r * BLOCK, o + 4 * r * depth
+        if rest >= 4:
+            _value4(w, BLOCK, v, depth, count, o, depth)
+            w, o, rest = w + 16 * BLOCK, o + 16 * depth, rest - 4
+        if rest == 3:
+            _value3(w, BLOCK, v, depth, count, o, depth)
+        elif rest == 2:
+            _value2(w, BLOCK, v, depth, count, o, depth)
+        elif rest == 1:
+            _value1(w, BLOCK, v, depth, count, o, depth)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def paged_attention(
+    q: np.ndarray,
+    k_pages: np.ndarray,
+    v_pages: np.ndarray,
+    page_table: np.ndarray,
+    q_starts: np.ndarray,
+    seq_lens: np.ndarray,
+    tiles: np.ndarray,
+    scratch: np.ndarray,
+    out: np.ndarray,
+    scale: np.float32,
+) -> None:
+    """Attend for the given tiles; tiles are independent, so threads may share them out in any way.
+
+    Nothing is checked: indices come from a validated batch.
+
+    Args:
+        q: float32 [T, query heads, head_dim], contiguous; head_dim a multiple of 16.
+        k_pages: float32 [pages, kv_heads, head_dim, page_size], contiguous.
+        v_pages: float32 [pages, kv_heads, page_size, head_dim], contiguous; page_size divides 16 or is a multiple of it.
+        page_table: int32 [R, max_pages].
+        q_starts: int32 [R + 1].
+        seq_lens: int32 [R], new tokens included.
+        tiles: int32 [n, 3], (row, kv head, first token of the row's new ones); see `plan_tiles`.
+        scratch: float32 [>= scratch_floats(group, head_dim)], one per thread.
+        out: float32 [T, query heads, head_dim], contiguous; written at the tiles' tokens and heads.
+        scale: factor on the scores.
+
+    """
+    heads, depth = q.shape[1], q.shape[2]
+    kv_heads, page_size = v_pages.shape[1], v_pages.shape[2]
+    group = heads // kv_heads
+    positions = max(1, TILE_ROWS // group)
+    max_rows = positions * group
+    # Scratch: scores, scaled queries, sums, running maxima, running totals, gathered keys.
+    scores = scratch[: max_rows * BLOCK].reshape(max_rows, BLOCK)
+    used = max_rows * BLOCK
+    queries = scratch[used : used + max_rows * depth].reshape(max_rows, depth)
+    used += max_rows * depth
+    sums = scratch[used : used + max_rows * depth].reshape(max_rows, depth)
+    used += max_rows * depth
+    maxima = scratch[used : used + max_rows]
+    totals = scratch[used + max_rows : used + 2 * max_rows]
+    used += 2 * max_rows
+    gathered = scratch[used : used + LANES * depth].reshape(depth, LANES)
+    scores_at, queries_at, sums_at = scores.ctypes.data, queries.ctypes.data, sums.ctypes.data
+    gathered_at = gathered.ctypes.data
+    k_at, v_at = k_pages.ctypes.data, v_pages.ctypes.data
+    head_bytes = np.int64(4 * depth * page_size)
+    value_step = min(page_size, LANES)
+
+    for tile in range(tiles.shape[0]):
+        row, kv_head, first = np.int64(tiles[tile, 0]), np.int64(tiles[tile, 1]), np.int64(tiles[tile, 2])
+        start, end = np.int64(q_starts[row]), np.int64(q_starts[row + 1])
+        count = min(positions, end - start - first)
+        rows = count * group
+        # Keys that the tile's first token sees; each next token sees one more.
+        visible = seq_lens[row] - (end - start) + first + 1
+        longest = visible + count - 1
+        for i in range(count):
+            for g in range(group):
+                r = i * group + g
+                for d in range(depth):
+                    queries[r, d] = q[start + first + i, kv_head * group + g, d] * scale
+                    sums[r, d] = 0.0
+                maxima[r] = -np.inf
+                totals[r] = 0.0
+
+        for block in range(0, longest, BLOCK):
+            size = min(BLOCK, longest - block)
+            groups = (size + LANES - 1) // LANES
+            for at in range(0, size, LANES):
+                token = block + at
+                if page_size >= LANES:
+                    page = np.int64(page_table[row, token // page_size])
+                    keys = k_at + (page * kv_heads + kv_head) * head_bytes + 4 * (token % page_size)
+                    key_stride = page_size
+                else:
+                    for j in range(min(LANES, size - at)):
+                        page = np.int64(page_table[row, (token + j) // page_size])
+                        offset = (token + j) % page_size
+                        for d in range(depth):
+                            gathered[d, j] = k_pages[page, kv_head, d, offset]
+                    keys = gathered_at
+                    key_stride = LANES
+                _scores(rows, queries_at, keys, key_stride, depth, scores_at + 4 * at)
+
+            for r in range(rows):
+                # Hidden keys, and lanes beyond the sequence that hold anything at all, count as -inf.
+                for j in range(max(0, visible + r // group - block), groups * LANES):
+                    scores[r, j] = -np.inf
+                at_row = scores_at + 4 * r * BLOCK
+                top = max(maxima[r], _max_of(at_row, groups))
+                total = _exp_in_place(at_row, groups, top)
+                if top != maxima[r]:
+                    shrink = np.float32(np.exp(maxima[r] - top))
+                    for d in range(depth):
+                        sums[r, d] *= shrink
+                    totals[r] *= shrink
+                    maxima[r] = top
+                totals[r] += total
+
+            for at in range(0, size, value_step):
+                page = np.int64(page_table[row, (block + at) // page_size])
+                offset = (block + at) % page_size
+                values = v_at + (page * kv_heads + kv_head) * head_bytes + 4 * offset * depth
+                _add_values(rows, scores_at + 4 * at, values, min(value_step, size - at), depth, sums_at)
+
+        for i in range(count):
+            for g in range(group):
+                r = i * group + g
+                for d in range(depth):
+                    out[start + first + i, kv_head * group + g, d] = sums[r, d] / totals[r]
+
+
+def plan_tiles(extend_lens: np.ndarray, kv_heads: int, group: int) -> np.ndarray:
+    """All tiles of a batch, those of one row and kv head in a run.
+
+    Args:
+        extend_lens: integers [R], new tokens of each row.
+        kv_heads: kv heads of the model.
+        group: query heads per kv head.
+
+    Returns:
+        int32 [n, 3] for `paged_attention`.
+
+    """
+    positions = tile_positions(group)
+    per_row = -(-np.asarray(extend_lens, dtype=np.int64) // positions)
+    rows = np.repeat(np.arange(len(per_row)), per_row * kv_heads)
+    starts = np.cumsum(per_row * kv_heads) - per_row * kv_heads
+    heads, index = np.divmod(np.arange(len(rows)) - starts[rows], per_row[rows])
+    return np.stack([rows, heads, index * positions], axis=1).astype(np.int32)

@@ -1,0 +1,47 @@
+"""Compiles or loads every CPU kernel before the first request needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from sglang_lite.kernels.cpu.jit import is_compiled, mark_compiled
+from sglang_lite.kernels.cpu.paged_attention import paged_attention, plan_tiles, scratch_floats
+from sglang_lite.kernels.cpu.parallel_attention import worker_address
+from sglang_lite.kernels.cpu.store_kv import store_kv
+
+PART = "attention"
+
+
+def warm_up(notice: Callable[[str], None]) -> None:
+    """Run each kernel once on a few floats; afterwards no call compiles anything.
+
+    Args:
+        notice: called with one line if the kernels must be compiled (seconds) and not just loaded.
+
+    """
+    compiled = is_compiled(PART)
+    if not compiled:
+        notice("compiling the CPU attention kernels (once for this machine, about 5 s)")
+    depth, page = 16, 16
+    keys = np.zeros((2, 1, depth, page), dtype=np.float32)
+    values = np.zeros((2, 1, page, depth), dtype=np.float32)
+    token = np.zeros((1, 1, depth), dtype=np.float32)
+    store_kv(token, token, keys, values, np.array([page], dtype=np.int64))
+    lens = np.ones(1, dtype=np.int32)
+    paged_attention(
+        token,
+        keys,
+        values,
+        np.array([[1]], dtype=np.int32),
+        np.array([0, 1], dtype=np.int32),
+        lens,
+        plan_tiles(lens, kv_heads=1, group=1),
+        np.empty(scratch_floats(1, depth), dtype=np.float32),
+        np.empty_like(token),
+        np.float32(1.0),
+    )
+    worker_address()
+    if not compiled:
+        mark_compiled(PART)

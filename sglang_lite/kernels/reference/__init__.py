@@ -1,0 +1,1 @@
+"""Plain torch or numpy definitions of every kernel: the oracle of the fast ones."""

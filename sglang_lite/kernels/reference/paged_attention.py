@@ -1,0 +1,48 @@
+"""Causal attention over paged keys and values: plain torch, the oracle."""
+
+from __future__ import annotations
+
+import torch
+
+
+def paged_attention(
+    q: torch.Tensor,
+    k_pages: torch.Tensor,
+    v_pages: torch.Tensor,
+    page_table: torch.Tensor,
+    q_starts: torch.Tensor,
+    seq_lens: torch.Tensor,
+    scale: float,
+) -> torch.Tensor:
+    """Row r's token i (of n) attends to the first `seq_lens[r] - n + i + 1` tokens of its sequence.
+
+    Query head h reads kv head `h // (query heads / kv_heads)`.
+
+    Args:
+        q: [T, query heads, head_dim].
+        k_pages: [pages, kv_heads, head_dim, page_size].
+        v_pages: [pages, kv_heads, page_size, head_dim].
+        page_table: int [R, max_pages].
+        q_starts: int [R + 1].
+        seq_lens: int [R], new tokens included.
+        scale: factor on the scores.
+
+    Returns:
+        [T, query heads, head_dim].
+
+    """
+    out = torch.empty_like(q)
+    group = q.shape[1] // k_pages.shape[1]
+    page_size = v_pages.shape[2]
+    for row, seq_len in enumerate(seq_lens.tolist()):
+        lo, hi = int(q_starts[row]), int(q_starts[row + 1])
+        pages = page_table[row, : -(-seq_len // page_size)].long()
+        keys = k_pages[pages].permute(1, 0, 3, 2).flatten(1, 2)[:, :seq_len]  # [kv_heads, seq, head_dim]
+        values = v_pages[pages].transpose(0, 1).flatten(1, 2)[:, :seq_len]
+        keys, values = keys.repeat_interleave(group, dim=0), values.repeat_interleave(group, dim=0)
+        scores = q[lo:hi].transpose(0, 1) @ keys.transpose(1, 2) * scale  # [query heads, n, seq]
+        limit = torch.arange(seq_len - (hi - lo), seq_len, device=q.device)
+        hidden = torch.arange(seq_len, device=q.device) > limit[:, None]
+        weights = scores.masked_fill(hidden, float("-inf")).softmax(dim=-1)
+        out[lo:hi] = (weights @ values).transpose(0, 1)
+    return out

@@ -1,0 +1,81 @@
+"""The attention backend of the CPU: Numba kernels over the paged pool."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from sglang_lite.kernels.cpu.paged_attention import paged_attention, plan_tiles, scratch_floats
+from sglang_lite.kernels.cpu.parallel_attention import paged_attention_on
+from sglang_lite.kernels.cpu.simd import LANES
+from sglang_lite.kernels.cpu.store_kv import store_kv
+from sglang_lite.kernels.cpu.threads import KernelThreads
+from sglang_lite.runtime.attention.forward_batch import ForwardBatch
+from sglang_lite.runtime.attention.kv_pool import KvPool
+
+_WORTH_THREADS = 5_000_000
+"""Floating-point operations of one layer (about 0.1 ms of one core) from which starting the other threads pays."""
+
+
+class CpuAttention:
+    """`AttentionBackend` over `pool`; results are equal to the bit for every number of threads."""
+
+    def __init__(self, pool: KvPool, num_heads: int, threads: KernelThreads) -> None:
+        """Bind to a pool.
+
+        Args:
+            pool: keys and values, in main memory; head_dim a multiple of 16, page_size a divisor or multiple of 16.
+            num_heads: query heads; a multiple of the pool's kv heads.
+            threads: who computes.
+
+        """
+        assert self.supports(pool.head_dim, pool.page_size), f"head_dim {pool.head_dim}, page_size {pool.page_size}"
+        self._pool = pool
+        self._threads = threads
+        self._group = num_heads // pool.num_kv_heads
+        self._scale = np.float32(pool.head_dim**-0.5)
+        self._k, self._v = pool.k.numpy(), pool.v.numpy()
+        size = scratch_floats(self._group, pool.head_dim)
+        self._scratch = np.empty((threads.count, size), dtype=np.float32)
+        self._batch: ForwardBatch | None = None
+        self._tiles = np.empty((0, 3), dtype=np.int32)
+        self._parallel = False
+
+    @staticmethod
+    def supports(head_dim: int, page_size: int) -> bool:
+        """Whether the kernels take these sizes; where not, `TorchAttention` does."""
+        return head_dim % LANES == 0 and (LANES % page_size == 0 or page_size % LANES == 0)
+
+    def plan(self, fb: ForwardBatch) -> None:
+        """See `AttentionBackend.plan`."""
+        assert fb.page_size == self._pool.page_size, (
+            f"batch pages of {fb.page_size}, pool pages of {self._pool.page_size}"
+        )
+        host = fb.host
+        extend = np.diff(host.q_starts)
+        pairs = int((extend * (host.seq_lens - extend // 2)).sum(dtype=np.int64))
+        operations = 4 * pairs * self._group * self._pool.num_kv_heads * self._pool.head_dim
+        self._parallel = self._threads.count > 1 and operations >= _WORTH_THREADS
+        self._tiles = plan_tiles(extend, self._pool.num_kv_heads, self._group)
+        self._batch = fb
+
+    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, layer: int) -> torch.Tensor:
+        """See `AttentionBackend.forward`."""
+        assert self._batch is not None, "forward needs a plan: call plan(forward_batch) first"
+        host = self._batch.host
+        k_pages, v_pages = self._k[layer], self._v[layer]
+        store_kv(_numpy(k), _numpy(v), k_pages, v_pages, host.out_slots)
+        out = torch.empty(q.shape)
+        batch = (host.page_table, host.q_starts, host.seq_lens, self._tiles)
+        if self._parallel:
+            paged_attention_on(
+                self._threads, _numpy(q), k_pages, v_pages, *batch, self._scratch, out.numpy(), self._scale
+            )
+        else:
+            paged_attention(_numpy(q), k_pages, v_pages, *batch, self._scratch[0], out.numpy(), self._scale)
+        return out
+
+
+def _numpy(tensor: torch.Tensor) -> np.ndarray:
+    """The tensor's memory as a contiguous array; copies only what is strided."""
+    return tensor.contiguous().numpy()

@@ -1,0 +1,65 @@
+"""How a linear layer stores its weight and multiplies by it: one protocol, one class per storage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+
+from sglang_lite.runtime.model.gguf_file import GgufTensor
+
+
+class LinearMethod(Protocol):
+    """A weight matrix `[out_features, in_features]` behind a product. Filled once, by rows, before its first use."""
+
+    out_features: int
+    in_features: int
+
+    def load_rows(self, first: int, tensor: GgufTensor, order: np.ndarray | None) -> None:
+        """Take `tensor` as rows `first, first + 1, ...`; row i is the tensor's row `order[i]` (None: i).
+
+        Args:
+            first: first row of the matrix to fill.
+            tensor: `[n, in_features]` in any storage type.
+            order: int [n] or None.
+
+        """
+        ...
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """`x @ weight.T`, float32 [n, in_features] -> float32 [n, out_features]."""
+        ...
+
+
+LinearFactory = Callable[[int, int], LinearMethod]
+"""(in_features, out_features) -> an empty layer."""
+
+
+class Fp32Linear(nn.Module):
+    """The weight as float32, multiplied by torch: the oracle of every other method."""
+
+    def __init__(self, in_features: int, out_features: int, weight: nn.Parameter | None = None) -> None:
+        """Allocate the weight, or share `weight` (a tied head)."""
+        super().__init__()
+        self.in_features = in_features
+        self.out_features = out_features
+        self.weight = (
+            nn.Parameter(torch.empty(out_features, in_features), requires_grad=False) if weight is None else weight
+        )
+
+    def load_rows(self, first: int, tensor: GgufTensor, order: np.ndarray | None) -> None:
+        """See `LinearMethod.load_rows`."""
+        values = tensor.dequantize()
+        target = self.weight.data[first : first + len(values)].numpy()
+        if order is None:
+            target[:] = values
+        else:
+            np.take(values, order, axis=0, out=target)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """See `LinearMethod.__call__`."""
+        return functional.linear(x, self.weight)

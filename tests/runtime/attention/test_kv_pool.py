@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from sglang_lite.runtime.attention.kv_pool import KvPool
+
+
+def noisy_pool(page_size: int = 4) -> KvPool:
+    pool = KvPool(num_layers=2, num_pages=5, num_kv_heads=2, head_dim=16, page_size=page_size)
+    pool.k.normal_()
+    pool.v.normal_()
+    return pool
+
+
+def test_pages_have_transposed_keys_and_aligned_memory() -> None:
+    pool = noisy_pool()
+    assert pool.k.shape == (2, 5, 2, 16, 4)
+    assert pool.v.shape == (2, 5, 2, 4, 16)
+    assert pool.k.data_ptr() % 64 == 0 == pool.v.data_ptr() % 64
+    assert KvPool.bytes_per_page(2, 2, 16, 4) * 5 == pool.k.nbytes + pool.v.nbytes
+
+
+def test_a_copy_takes_the_head_of_a_page_in_every_layer_and_nothing_else() -> None:
+    pool = noisy_pool()
+    k, v = pool.k.clone(), pool.v.clone()
+    pool.copy_slots([(1, 3, 3)])
+    assert torch.equal(pool.k[:, 3, :, :, :3], k[:, 1, :, :, :3])
+    assert torch.equal(pool.v[:, 3, :, :3], v[:, 1, :, :3])
+    assert torch.equal(pool.k[:, 3, :, :, 3:], k[:, 3, :, :, 3:])
+    others = [0, 1, 2, 4]
+    assert torch.equal(pool.k[:, others], k[:, others])
+    assert torch.equal(pool.v[:, others], v[:, others])
+
+
+@pytest.mark.parametrize("page_size", [1, 4, 16])
+def test_all_sources_are_read_before_any_destination_is_written(page_size: int) -> None:
+    """A swap and a chain: page 2 is source and destination at once."""
+    pool = noisy_pool(page_size)
+    k, v = pool.k.clone(), pool.v.clone()
+    pool.copy_slots([(1, 2, page_size), (2, 1, page_size), (2, 3, page_size)])
+    assert torch.equal(pool.k[:, [2, 1, 3]], k[:, [1, 2, 2]])
+    assert torch.equal(pool.v[:, [2, 1, 3]], v[:, [1, 2, 2]])
+
+
+@pytest.mark.parametrize("copy", [(0, 1, 1), (1, 0, 1), (1, 5, 1), (1, 2, 5), (1, 2, 0)])
+def test_copies_from_or_to_the_sink_or_out_of_range_are_refused(copy: tuple[int, int, int]) -> None:
+    with pytest.raises(AssertionError, match="pages are 1"):
+        noisy_pool().copy_slots([copy])
+
+
+def test_no_copies_do_nothing() -> None:
+    noisy_pool().copy_slots([])

@@ -1,0 +1,51 @@
+"""A grammar of fixed places: the set of tokens allowed at each, then nothing but the end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+
+class FakeGrammar:
+    """Place i allows `places[i]`; after the last only `end_id` is allowed. Counts what a matcher must never see."""
+
+    def __init__(self, places: Sequence[frozenset[int]], end_id: int) -> None:
+        self.places = tuple(places)
+        self.end_id = end_id
+        self.num_accepted = 0
+        self.is_terminated = False
+
+    @property
+    def allowed(self) -> frozenset[int]:
+        """Tokens allowed now."""
+        if self.num_accepted < len(self.places):
+            return self.places[self.num_accepted]
+        return frozenset({self.end_id})
+
+    @property
+    def has_only_end(self) -> bool:
+        """All places are filled."""
+        return self.num_accepted >= len(self.places)
+
+    def accept_token(self, token_id: int) -> bool:
+        """Take the next place's token."""
+        assert not self.is_terminated, "a grammar is advanced after its end"
+        if token_id not in self.allowed:
+            return False
+        if self.has_only_end or (token_id == self.end_id and self.num_accepted < len(self.places)):
+            self.is_terminated = True
+        else:
+            self.num_accepted += 1
+        return True
+
+    def fill_bitmask(self, bitmask: Any, index: int = 0) -> None:
+        """Bits of the allowed tokens."""
+        bits = np.zeros(bitmask.shape[1] * 32, np.uint8)
+        bits[list(self.allowed)] = 1
+        bitmask[index] = np.packbits(bits, bitorder="little").view(np.int32)
+
+    def restarted(self) -> FakeGrammar:
+        """The same grammar at its start."""
+        return FakeGrammar(self.places, self.end_id)

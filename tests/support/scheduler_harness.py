@@ -1,0 +1,271 @@
+"""Drives a Scheduler with the FakeRunner, checks it after every step, and knows what every request should give."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from sglang_lite.errors import KvOutOfMemoryError, SglangLiteError
+from sglang_lite.request_tree import SamplingParams
+from sglang_lite.runtime.memory.kv import KvManager
+from sglang_lite.runtime.scheduler.config import SchedulerConfig
+from sglang_lite.runtime.scheduler.messages import AddReq, FinishReason, Message, ReqOutput, TokenLogprob, Usage
+from sglang_lite.runtime.scheduler.plan import Plan
+from sglang_lite.runtime.scheduler.scheduler import Scheduler
+from tests.support.fake_runner import FakeRunner, Oracle, chain
+
+EOS = 1
+# Token 0 and the end are special, 2 is two letters, 3 and 4 are the halves of one character, 5 is a whole one.
+VISIBLE = [b"", b"", b"ab", b"\xc3", b"\xa9", "é".encode(), *(bytes([97 + i]) for i in range(6))]
+VOCAB = len(VISIBLE)
+
+
+def config(**changes: object) -> SchedulerConfig:
+    """A small configuration: vocabulary, end and context of the fake model."""
+    values: dict[str, object] = {"context_length": 64, "vocab_size": VOCAB, "eos_ids": frozenset({EOS})}
+    return SchedulerConfig(**(values | changes))  # type: ignore[arg-type]
+
+
+def greedy(max_new_tokens: int | None = 6, **changes: object) -> SamplingParams:
+    """Greedy sampling, end tokens ignored unless said."""
+    values: dict[str, object] = {"temperature": 0.0, "seed": 0, "ignore_eos": True, "max_new_tokens": max_new_tokens}
+    return SamplingParams(**(values | changes))  # type: ignore[arg-type]
+
+
+@dataclass
+class Final:
+    """All that one request gave, put together from its outputs."""
+
+    ids: list[int] = field(default_factory=list)
+    data: bytes = b""
+    text_ends: list[int] = field(default_factory=list)
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+    input_logprobs: tuple[TokenLogprob, ...] | None = None
+    scores: tuple[tuple[float, ...], ...] | None = None
+    reason: FinishReason | None = None
+    kept_len: int = 0
+    usage: Usage | None = None
+
+    @property
+    def text(self) -> bytes:
+        """The text that may be shown."""
+        return self.data[: self.text_ends[-1]] if self.text_ends else b""
+
+    @property
+    def error(self) -> SglangLiteError | None:
+        """Why it failed."""
+        return self.reason.error if self.reason else None
+
+    def take(self, output: ReqOutput) -> None:
+        """Add one output; asserts that the stream only grows and ends once."""
+        assert self.reason is None, f"{output.rid!r} has an output after its last: {output}"
+        assert output.text_end >= (self.text_ends[-1] if self.text_ends else 0), f"{output.rid!r}: its text shrinks"
+        self.ids += output.new_ids
+        self.data += output.new_bytes
+        assert output.text_end <= len(self.data)
+        self.text_ends.append(output.text_end)
+        self.logprobs += output.logprobs
+        if output.input_logprobs is not None:
+            assert self.input_logprobs is None, f"{output.rid!r} gives the prompt's log-probabilities twice"
+            self.input_logprobs = output.input_logprobs
+        if output.finished is not None:
+            assert output.usage is not None
+            self.scores, self.reason, self.kept_len, self.usage = (
+                output.scores,
+                output.finished,
+                output.kept_len,
+                output.usage,
+            )
+
+
+class Harness:
+    """A scheduler, its memory and a fake runner; every step is checked."""
+
+    def __init__(
+        self,
+        cfg: SchedulerConfig | None = None,
+        *,
+        num_pages: int = 64,
+        page_size: int = 4,
+        num_rows: int = 16,
+        enable_radix: bool = True,
+        fail_rids: Sequence[str] = (),
+    ) -> None:
+        self.config = cfg or config()
+        self.kv = KvManager(
+            num_rows=num_rows,
+            num_pages=num_pages,
+            page_size=page_size,
+            max_len=self.config.context_length,
+            enable_radix=enable_radix,
+        )
+        self.scheduler = Scheduler(self.config, self.kv, VISIBLE)
+        self.runner = FakeRunner(num_pages, page_size, self.config.vocab_size, fail_rids)
+        self.adds: dict[str, AddReq] = {}
+        self.finals: dict[str, Final] = {}
+        self.plans: list[Plan] = []
+        self.is_whole = True
+        """False after a step that failed midway: nothing more can be learned from it."""
+
+    def step(self, *messages: Message, in_flight: Sequence[Message] = ()) -> list[ReqOutput]:
+        """One step with all its checks; `in_flight`: messages that come while it runs."""
+        self._note(messages)
+        self.is_whole = False
+        plan = self.scheduler.step(messages)
+        self.scheduler.check_invariants()
+        self._check_plan(plan)
+        self._check_progress(plan)
+        self.plans.append(plan)
+        self._note(in_flight)
+        self.scheduler.receive(in_flight)
+        self.scheduler.check_invariants()
+        outputs = self.scheduler.commit(self.runner.run(plan))
+        self.scheduler.check_invariants()
+        self.runner.poison(self.kv.snapshot().free)
+        for output in outputs:
+            self.finals.setdefault(output.rid, Final()).take(output)
+        self.is_whole = True
+        return outputs
+
+    def drain(self, *messages: Message, most_steps: int = 5000) -> dict[str, Final]:
+        """Step until there is nothing to do."""
+        self.step(*messages)
+        for _ in range(most_steps):
+            if not self.scheduler.has_work:
+                return self.finals
+            self.step()
+        raise AssertionError(f"still at work after {most_steps} steps: {self.scheduler.statistics()}")
+
+    def rows(self) -> list[tuple[str, int, int]]:
+        """(rid, prefix_len, extend_len) of the last plan's rows."""
+        return [(row.rid, row.prefix_len, row.extend_len) for row in self.plans[-1].rows]
+
+    def check_idle(self) -> None:
+        """Every request ended once, nothing is held, every result is what the model alone would give."""
+        assert not self.scheduler.has_work
+        assert set(self.finals) == set(self.adds)
+        kv = self.kv.statistics()
+        assert kv.private_pages == kv.protected_pages == 0, f"pages are held while nothing runs: {kv}"
+        assert kv.free_rows == kv.total_rows
+        for rid, add in self.adds.items():
+            self.check_final(rid, add)
+
+    def check_final(self, rid: str, add: AddReq) -> None:
+        """A request's result is the model's own; where it was ended early, the beginning of it."""
+        final = self.finals[rid]
+        assert final.reason is not None, f"{rid!r} has no end"
+        assert final.usage is not None
+        expected = reference(add, self.config)
+        if final.reason.kind == "abort":
+            assert final.ids == expected.ids[: len(final.ids)], rid
+            assert final.scores is None
+            if isinstance(final.error, KvOutOfMemoryError):
+                page = self.kv.page_size
+                needed = -(-(len(add.input_ids) + len(final.ids)) // page) * page
+                assert needed > self.kv.total_tokens, f"{rid!r} ran out of memory with room left"
+            return
+        assert final.ids == expected.ids, rid
+        assert final.text == expected.text, rid
+        assert final.reason == expected.reason, rid
+        assert final.kept_len == expected.kept_len, rid
+        assert final.logprobs == expected.logprobs, rid
+        assert final.input_logprobs == expected.input_logprobs, rid
+        assert final.scores == expected.scores, rid
+        usage = final.usage
+        assert usage.completion_tokens == len(final.ids)
+        assert usage.prompt_tokens == len(add.input_ids)
+        if not usage.retractions and not add.choices:
+            assert usage.computed_tokens + usage.cached_tokens == usage.prompt_tokens
+
+    def _note(self, messages: Sequence[Message]) -> None:
+        self.adds |= {message.rid: message for message in messages if isinstance(message, AddReq)}
+
+    def _check_progress(self, plan: Plan) -> None:
+        now = self.scheduler.statistics()
+        idle = now.waiting + now.prefilling + now.running + now.scoring == 0
+        assert idle or plan.rows, f"nothing runs while somebody could: {now}"
+
+    def _check_plan(self, plan: Plan) -> None:
+        prefill = [row for row in plan.rows if row.extend_len > 1 or row.sample is None or not row.sample.output_ids]
+        num_tokens = sum(row.extend_len for row in prefill)
+        chunk = self.config.chunked_prefill_size
+        if chunk is not None:
+            assert num_tokens <= max(chunk, self.kv.page_size) or len(prefill) == 1, f"{num_tokens} prefill tokens"
+        elif len({row.rid for row in prefill}) > 1:
+            largest = max(row.extend_len for row in prefill)
+            assert num_tokens <= self.config.max_prefill_tokens + largest
+        assert len({row.rid for row in plan.rows}) <= self.config.max_running_requests
+        assert len({copy.dst for copy in plan.copies}) == len(plan.copies), "two copies write one page"
+
+
+def reference(add: AddReq, cfg: SchedulerConfig) -> Final:
+    """What the fake model gives for a request alone, with no cache, no batch and no chunks; written the plain way."""
+    oracle, prompt, params = Oracle(cfg.vocab_size), add.input_ids, add.sampling
+    final, hashes = Final(), chain(prompt)
+    if add.logprob is not None and add.logprob.start_len is not None:
+        final.input_logprobs = tuple(
+            TokenLogprob(prompt[i], *oracle.alternatives(hashes[i - 1], prompt[i], add.logprob))
+            if i
+            else TokenLogprob(prompt[0], None)
+            for i in range(add.logprob.start_len, len(prompt))
+        )
+    if add.choices is not None:
+        final.scores = tuple(
+            tuple(
+                oracle.logprob(h, t) for h, t in zip([hashes[-1], *chain(c, hashes[-1], len(prompt))], c, strict=False)
+            )
+            for c in add.choices
+        )
+        final.reason = FinishReason("stop")
+        return final
+    grammar = add.grammar.restarted() if add.grammar is not None else None  # type: ignore[attr-defined]
+    most = cfg.context_length - len(prompt)
+    most = most if params.max_new_tokens is None else min(most, params.max_new_tokens)
+    ids, h, ends = final.ids, hashes[-1], [0]
+    if not most:
+        final.reason = FinishReason("length")
+    while final.reason is None:
+        token = oracle.next_token(h, params, params.seed or 0, len(prompt) + len(ids), grammar)
+        assert token is not None
+        if add.logprob is not None:
+            final.logprobs.append(TokenLogprob(token, *oracle.alternatives(h, token, add.logprob)))
+        ids.append(token)
+        final.data += VISIBLE[token]
+        ends.append(len(final.data))
+        h = chain([token], h, len(prompt) + len(ids) - 1)[0]
+        _end_if_due(final, params, cfg, ends, most, grammar)
+    final.kept_len = final.kept_len or next((i for i, e in enumerate(ends[1:]) if e > final.text_ends[-1]), len(ids))
+    if final.reason.kind == "stop" and not isinstance(final.reason.matched, str) and not params.no_stop_trim:
+        by_token = final.reason.matched is not None or (grammar is not None and grammar.is_terminated)
+        final.kept_len = len(ids) - by_token
+    return final
+
+
+def _end_if_due(
+    final: Final, params: SamplingParams, cfg: SchedulerConfig, ends: list[int], most: int, grammar: object
+) -> None:
+    ids, floor = final.ids, ends[min(params.min_new_tokens, len(final.ids))]
+    found = []
+    for stop in params.stop:
+        at = final.data.find(stop.encode(), floor)
+        if at >= 0:
+            found.append((at + len(stop.encode()), at, stop))
+    whole = len(final.data)
+    if found:
+        end, start, stop = min(found)
+        final.reason = FinishReason("stop", stop)
+        final.text_ends = [end if params.no_stop_trim else start]
+        return
+    is_end = ids[-1] in params.stop_token_ids or (ids[-1] in cfg.eos_ids and not params.ignore_eos)
+    final.text_ends = [whole]
+    if is_end and len(ids) > params.min_new_tokens:
+        final.reason = FinishReason("stop", ids[-1])
+        final.text_ends = [whole if params.no_stop_trim else ends[-2]]
+    elif len(ids) >= most:
+        final.reason = FinishReason("length")
+    elif grammar is not None:
+        assert grammar.accept_token(ids[-1])  # type: ignore[attr-defined]
+        if grammar.is_terminated or grammar.has_only_end:  # type: ignore[attr-defined]
+            final.reason = FinishReason("stop")
+            trims = grammar.is_terminated and not params.no_stop_trim  # type: ignore[attr-defined]
+            final.text_ends = [ends[-2] if trims else whole]
