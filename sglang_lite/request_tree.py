@@ -12,6 +12,32 @@ from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from sglang_lite.errors import ProgramError, RequestError
 
+__all__ = [
+    "Backend",
+    "ChoicesMethod",
+    "DecideOp",
+    "EndOp",
+    "Event",
+    "EventSink",
+    "ForkOp",
+    "GenOp",
+    "JoinOp",
+    "LogprobParams",
+    "Op",
+    "OpDelta",
+    "OpDone",
+    "OpFailed",
+    "OpScored",
+    "Program",
+    "RequestTree",
+    "RoleBeginOp",
+    "RoleEndOp",
+    "SamplingParams",
+    "SelectOp",
+    "TextOp",
+    "TokenKind",
+]
+
 TokenKind: TypeAlias = Literal["cached", "computed", "forced", "sampled"]
 """Where a token's KV came from: reused, computed from given text, forced by a grammar, sampled by the model."""
 

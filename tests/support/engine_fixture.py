@@ -77,9 +77,15 @@ class Reference:
     ) -> None:
         self.prompts = [list(prompt) for prompt in prompts]
         self.params: list[dict[str, Any]] = [
-            {"temperature": temperature, "max_new_tokens": max_new_tokens, "ignore_eos": True, "seed": 100 + number}
+            {
+                "temperature": temperature,
+                "max_new_tokens": max_new_tokens,
+                "min_new_tokens": max_new_tokens,  # and not `ignore_eos`, for which room is kept and nothing retracted
+                "seed": 100 + number,
+            }
             for number in range(len(prompts))
         ]
+        self._end_ids = engine.tokenizer.eos_ids
         self.num_near_ties = 0
         self.ids: list[list[int]] = []
         for prompt, params in zip(self.prompts, self.params, strict=True):
@@ -103,6 +109,7 @@ class Reference:
         """Greedy: between the two best tokens. Drawn: from the random number to the edge of the token's share."""
         known = self.prompts[number] + self.ids[number][:position]
         row, params = peer_logprobs(known)[-1].double(), self.params[number]
+        row[list(self._end_ids)] = -torch.inf
         if not params["temperature"]:
             best, second = row.topk(2).values.tolist()
             return best - second

@@ -190,5 +190,6 @@ def constraint_key(params: SamplingParams) -> Key:
 def _grammar_toolchain(vocab: TokenVocab | Callable[[], TokenVocab]) -> Toolchain:
     from sglang_lite.grammar import GrammarCompiler, GrammarMatcher, compile_all  # numba: only when a grammar is used
 
+    token_vocab = vocab() if callable(vocab) else vocab  # first: it may tell the user that compiling takes long
     compile_all()  # here, so that no mask makes the engine's loop wait for a kernel
-    return GrammarCompiler(vocab() if callable(vocab) else vocab), GrammarMatcher
+    return GrammarCompiler(token_vocab), GrammarMatcher

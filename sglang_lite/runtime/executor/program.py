@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 
 from sglang_lite.errors import CancelledError, SglangLiteError
@@ -30,6 +31,8 @@ from sglang_lite.runtime.executor.generation import Generation
 from sglang_lite.runtime.executor.ports import RequestPort, TextParts
 from sglang_lite.runtime.executor.select import SelectRun
 from sglang_lite.runtime.scheduler.messages import AbortReq, AddReq, EndLease, ReqOutput
+
+logger = logging.getLogger(__name__)
 
 
 class RunningProgram:
@@ -94,7 +97,11 @@ class RunningProgram:
         self._port.send(EndLease(self.name))
 
     def _emit(self, event: Event) -> None:
-        self._sink(event)
+        """Report an event; a sink that raises, against its contract, loses its own event and harms no other program."""
+        try:
+            self._sink(event)
+        except Exception:
+            logger.exception("program %s: its sink failed on %r", self.name, event)
 
     def _refuse(self, op: Op, error: Exception) -> None:
         self._emit(OpFailed(op.id, error))

@@ -257,7 +257,7 @@ class KvManager:
         )
 
     def _match(self, namespace: str, ids: TokenIds, limit: int) -> Match:
-        return self._tree.match(namespace, token_key(ids, 0, max(limit, 0))) if self.enable_radix else Match(None)
+        return self._tree.match(namespace, token_key(ids, 0, max(limit, 0) if self.enable_radix else 0))
 
     def _page_count(self, num_tokens: int) -> int:
         return -(-num_tokens // self.page_size)

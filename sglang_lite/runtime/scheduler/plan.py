@@ -40,7 +40,7 @@ class SampleSpec:
     """How the row's next token is drawn, after its last new token.
 
     `position`: index of the drawn token in the whole sequence; with `seed` it fixes the random number. `prompt_ids`,
-    `output_ids`: for penalties; read-only. `num_output`: tokens generated so far (for `min_new_tokens`).
+    `output_ids`: for penalties; read-only.
     """
 
     params: SamplingParams

@@ -68,6 +68,17 @@ def test_an_exact_repeat_leaves_one_token_to_compute(length: int) -> None:
     assert admit(kv, ids).hold.cached_len == length - 1
 
 
+def test_without_the_cache_rows_live_side_by_side_and_find_nothing() -> None:
+    """Also rows of one namespace that end in the order of their start, and in the other."""
+    kv = make(enable_radix=False)
+    for order in (1, -1):
+        holds = [live(kv, range(9)) for _ in range(3)]
+        for hold in holds[::order]:
+            kv.release(hold, range(9))
+        kv.check_ledger([])
+    assert known(kv, range(9)) == 0
+
+
 @SIZES
 def test_the_next_turn_finds_prompt_and_output(page_size: int) -> None:
     """The key is all tokens that were computed, not the prompt alone."""

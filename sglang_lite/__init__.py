@@ -1,0 +1,113 @@
+"""The public surface of sglang_lite: SGLang's names for programs, the lazy `Engine`, and the `local` backend scheme.
+
+Importing it loads neither torch nor the runtime: `Engine` is resolved on first use.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sglang_lite import errors
+from sglang_lite.lang import (
+    ProgramState,
+    RunOptions,
+    ScriptedBackend,
+    ScriptedCall,
+    SglFunction,
+    UsageTotals,
+    assistant,
+    assistant_begin,
+    assistant_end,
+    backend_scope,
+    count_usage,
+    flush_cache,
+    function,
+    gen,
+    gen_int,
+    gen_string,
+    get_server_info,
+    greedy_token_selection,
+    image,
+    literal,
+    register_backend,
+    select,
+    set_default_backend,
+    system,
+    system_begin,
+    system_end,
+    token_length_normalized,
+    unconditional_likelihood_normalized,
+    user,
+    user_begin,
+    user_end,
+    video,
+)
+from sglang_lite.request_tree import SamplingParams
+
+if TYPE_CHECKING:
+    from sglang_lite.request_tree import Backend
+    from sglang_lite.runtime.engine.engine import Engine
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Engine",
+    "ProgramState",
+    "RunOptions",
+    "SamplingParams",
+    "ScriptedBackend",
+    "ScriptedCall",
+    "SglFunction",
+    "UsageTotals",
+    "__version__",
+    "assistant",
+    "assistant_begin",
+    "assistant_end",
+    "backend_scope",
+    "count_usage",
+    "errors",
+    "flush_cache",
+    "function",
+    "gen",
+    "gen_int",
+    "gen_string",
+    "get_server_info",
+    "greedy_token_selection",
+    "image",
+    "literal",
+    "register_backend",
+    "select",
+    "set_default_backend",
+    "system",
+    "system_begin",
+    "system_end",
+    "token_length_normalized",
+    "unconditional_likelihood_normalized",
+    "user",
+    "user_begin",
+    "user_end",
+    "video",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Load the runtime (and with it torch) when `Engine` is first asked for."""
+    if name == "Engine":
+        from sglang_lite.runtime.engine.engine import Engine  # torch is heavy: programs on other backends never need it
+
+        return Engine
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def _local_backend(path: str) -> Backend:
+    """Start an engine in this process for the backend string `local` (embedded model) or `local:PATH`."""
+    from sglang_lite.runtime.engine.engine import Engine  # see __getattr__
+
+    return Engine(path or None)
+
+
+register_backend("local", _local_backend)

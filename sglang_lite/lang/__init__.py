@@ -1,0 +1,85 @@
+"""The language: what a program author touches. It knows the contract (`request_tree`), not the runtime."""
+
+from __future__ import annotations
+
+from sglang_lite.lang.api import (
+    assistant,
+    assistant_begin,
+    assistant_end,
+    function,
+    gen,
+    gen_int,
+    gen_string,
+    image,
+    literal,
+    select,
+    system,
+    system_begin,
+    system_end,
+    user,
+    user_begin,
+    user_end,
+    video,
+)
+from sglang_lite.lang.backends.registry import (
+    backend_scope,
+    flush_cache,
+    get_server_info,
+    register_backend,
+    resolve_backend,
+    set_default_backend,
+)
+from sglang_lite.lang.backends.script import ScriptedCall, ScriptError
+from sglang_lite.lang.backends.scripted import ScriptedBackend
+from sglang_lite.lang.choices import (
+    ChoicesDecision,
+    ChoicesSamplingMethod,
+    greedy_token_selection,
+    token_length_normalized,
+    unconditional_likelihood_normalized,
+)
+from sglang_lite.lang.group import ProgramStateGroup
+from sglang_lite.lang.options import RunOptions
+from sglang_lite.lang.sgl_function import SglFunction
+from sglang_lite.lang.state import ProgramState
+from sglang_lite.lang.summary import UsageTotals, count_usage
+
+__all__ = [
+    "ChoicesDecision",
+    "ChoicesSamplingMethod",
+    "ProgramState",
+    "ProgramStateGroup",
+    "RunOptions",
+    "ScriptError",
+    "ScriptedBackend",
+    "ScriptedCall",
+    "SglFunction",
+    "UsageTotals",
+    "assistant",
+    "assistant_begin",
+    "assistant_end",
+    "backend_scope",
+    "count_usage",
+    "flush_cache",
+    "function",
+    "gen",
+    "gen_int",
+    "gen_string",
+    "get_server_info",
+    "greedy_token_selection",
+    "image",
+    "literal",
+    "register_backend",
+    "resolve_backend",
+    "select",
+    "set_default_backend",
+    "system",
+    "system_begin",
+    "system_end",
+    "token_length_normalized",
+    "unconditional_likelihood_normalized",
+    "user",
+    "user_begin",
+    "user_end",
+    "video",
+]

@@ -1,0 +1,304 @@
+"""The functions that a program is written with: thin constructors of expressions; they check what can be checked early.
+
+Names, defaults and the order of parameters are SGLang's.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, overload
+
+from sglang_lite.errors import GrammarError, RequestError, UnsupportedError
+from sglang_lite.lang.choices import ChoicesSamplingMethod, token_length_normalized
+from sglang_lite.lang.ir import (
+    SglConstantText,
+    SglExpr,
+    SglExprList,
+    SglGen,
+    SglRoleBegin,
+    SglRoleEnd,
+    SglSelect,
+    role_block,
+)
+from sglang_lite.lang.sampling import as_tuple, dtype_name
+from sglang_lite.lang.sgl_function import SglFunction
+
+
+@overload
+def function(func: Callable[..., Any]) -> SglFunction: ...
+@overload
+def function(
+    func: None = None, num_api_spec_tokens: int | None = None
+) -> Callable[[Callable[..., Any]], SglFunction]: ...
+def function(
+    func: Callable[..., Any] | None = None, num_api_spec_tokens: int | None = None
+) -> SglFunction | Callable[[Callable[..., Any]], SglFunction]:
+    """Make a program of a function whose first parameter is `s`; usable bare or called."""
+    if func is not None:
+        return SglFunction(func, num_api_spec_tokens)
+    return lambda inner: SglFunction(inner, num_api_spec_tokens)
+
+
+def gen(  # noqa: PLR0913 - the names and their order are SGLang's
+    name: str | None = None,
+    max_tokens: int | None = None,
+    min_tokens: int | None = None,
+    n: int | None = None,
+    stop: str | Sequence[str] | None = None,
+    stop_token_ids: Sequence[int] | None = None,
+    stop_regex: str | Sequence[str] | None = None,
+    temperature: float | None = None,
+    top_p: float | None = None,
+    top_k: int | None = None,
+    min_p: float | None = None,
+    frequency_penalty: float | None = None,
+    presence_penalty: float | None = None,
+    ignore_eos: bool | None = None,
+    return_logprob: bool | None = None,
+    logprob_start_len: int | None = None,
+    top_logprobs_num: int | None = None,
+    return_text_in_logprobs: bool | None = None,
+    dtype: type | str | None = None,
+    choices: Sequence[str] | None = None,
+    choices_method: ChoicesSamplingMethod | None = None,
+    regex: str | None = None,
+    json_schema: str | Mapping[str, Any] | None = None,
+) -> SglExpr:
+    """Generate, and call the result `name`; an argument that is None takes the run's default.
+
+    With `choices` it is `select(name, choices, ..., choices_method)`, and the other arguments have no say.
+    `dtype`: int, float, str or bool; the value is text of that form all the same. `json_schema`: a schema as a JSON
+    text or a dict.
+
+    Raises:
+        RequestError: (a ValueError) a regex, a schema, choices or a dtype that cannot be used.
+    """
+    if choices is not None:
+        return select(name, choices, temperature or 0.0, choices_method or token_length_normalized)
+    if regex is not None:
+        _check_regex(regex)
+    return SglGen(
+        name,
+        max_tokens,
+        min_tokens,
+        n,
+        as_tuple("stop", stop),
+        as_tuple("stop_token_ids", stop_token_ids),
+        as_tuple("stop_regex", stop_regex),
+        temperature,
+        top_p,
+        top_k,
+        min_p,
+        frequency_penalty,
+        presence_penalty,
+        ignore_eos,
+        return_logprob,
+        logprob_start_len,
+        top_logprobs_num,
+        return_text_in_logprobs,
+        dtype_name(dtype),
+        regex,
+        _schema_text(json_schema),
+    )
+
+
+def gen_int(  # noqa: PLR0913 - the names and their order are SGLang's
+    name: str | None = None,
+    max_tokens: int | None = None,
+    n: int | None = None,
+    stop: str | Sequence[str] | None = None,
+    stop_token_ids: Sequence[int] | None = None,
+    stop_regex: str | Sequence[str] | None = None,
+    temperature: float | None = None,
+    top_p: float | None = None,
+    top_k: int | None = None,
+    min_p: float | None = None,
+    frequency_penalty: float | None = None,
+    presence_penalty: float | None = None,
+    ignore_eos: bool | None = None,
+    return_logprob: bool | None = None,
+    logprob_start_len: int | None = None,
+    top_logprobs_num: int | None = None,
+    return_text_in_logprobs: bool | None = None,
+) -> SglExpr:
+    """`gen` with `dtype=int`: the digits of a whole number, as text."""
+    return gen(
+        name,
+        max_tokens,
+        None,
+        n,
+        stop,
+        stop_token_ids,
+        stop_regex,
+        temperature,
+        top_p,
+        top_k,
+        min_p,
+        frequency_penalty,
+        presence_penalty,
+        ignore_eos,
+        return_logprob,
+        logprob_start_len,
+        top_logprobs_num,
+        return_text_in_logprobs,
+        int,
+    )
+
+
+def gen_string(  # noqa: PLR0913 - the names and their order are SGLang's
+    name: str | None = None,
+    max_tokens: int | None = None,
+    n: int | None = None,
+    stop: str | Sequence[str] | None = None,
+    stop_token_ids: Sequence[int] | None = None,
+    stop_regex: str | Sequence[str] | None = None,
+    temperature: float | None = None,
+    top_p: float | None = None,
+    top_k: int | None = None,
+    min_p: float | None = None,
+    frequency_penalty: float | None = None,
+    presence_penalty: float | None = None,
+    ignore_eos: bool | None = None,
+    return_logprob: bool | None = None,
+    logprob_start_len: int | None = None,
+    top_logprobs_num: int | None = None,
+    return_text_in_logprobs: bool | None = None,
+) -> SglExpr:
+    """`gen` with `dtype=str`: words in double quotes, the quotes included."""
+    return gen(
+        name,
+        max_tokens,
+        None,
+        n,
+        stop,
+        stop_token_ids,
+        stop_regex,
+        temperature,
+        top_p,
+        top_k,
+        min_p,
+        frequency_penalty,
+        presence_penalty,
+        ignore_eos,
+        return_logprob,
+        logprob_start_len,
+        top_logprobs_num,
+        return_text_in_logprobs,
+        str,
+    )
+
+
+def select(
+    name: str | None = None,
+    choices: Sequence[str] | None = None,
+    temperature: float = 0.0,
+    choices_method: ChoicesSamplingMethod = token_length_normalized,
+) -> SglSelect:
+    """Append the best of `choices`, and call it `name`. An empty string may be among them.
+
+    Raises:
+        RequestError: (a ValueError) no choices, something that is no text among them, or another method object.
+        UnsupportedError: a temperature: choices are scored, not sampled.
+    """
+    what = f"making select {name!r}"
+    if choices is None or isinstance(choices, str):
+        raise RequestError(f"{what}: got choices={choices!r}, expected a list of texts")
+    own = tuple(choices)
+    if not own or not all(isinstance(choice, str) for choice in own):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise RequestError(f"{what}: got choices={list(own)!r}, expected at least one, each of them a str")
+    if temperature > 1e-5:
+        raise UnsupportedError(f"{what}: temperature={temperature!r} is not supported: choices are scored; leave it 0")
+    if not isinstance(choices_method, ChoicesSamplingMethod):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise RequestError(f"{what}: got choices_method={choices_method!r}, expected a ChoicesSamplingMethod object")
+    return SglSelect(name, own, choices_method)
+
+
+def _check_regex(regex: str) -> None:
+    try:
+        re.compile(regex)
+    except re.error as error:
+        raise GrammarError(f"making a gen: regex={regex!r} cannot be compiled: {error}") from error
+
+
+def _schema_text(schema: str | Mapping[str, Any] | None) -> str | None:
+    if schema is None or isinstance(schema, str):
+        text = schema
+    else:
+        return json.dumps(schema, ensure_ascii=False)
+    try:
+        json.loads(text or "null")
+    except json.JSONDecodeError as error:
+        raise GrammarError(f"making a gen: json_schema is no JSON text: {error}; pass json.dumps(schema)") from error
+    return text
+
+
+def literal(text: str) -> SglConstantText:
+    """Text that is never parsed for special tokens: for what comes from users, files and tools."""
+    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise RequestError(f"making a literal: got {text!r}, expected a str")
+    return SglConstantText(text, literal=True)
+
+
+def system(expr: SglExpr | str | None = None) -> SglExprList:
+    """A whole system turn around `expr`."""
+    return SglExprList(role_block("system", expr))
+
+
+def user(expr: SglExpr | str | None = None) -> SglExprList:
+    """A whole user turn around `expr`."""
+    return SglExprList(role_block("user", expr))
+
+
+def assistant(expr: SglExpr | str | None = None) -> SglExprList:
+    """A whole assistant turn around `expr`."""
+    return SglExprList(role_block("assistant", expr))
+
+
+def system_begin() -> SglRoleBegin:
+    """A system turn begins."""
+    return SglRoleBegin("system")
+
+
+def system_end() -> SglRoleEnd:
+    """The system turn ends."""
+    return SglRoleEnd("system")
+
+
+def user_begin() -> SglRoleBegin:
+    """A user turn begins."""
+    return SglRoleBegin("user")
+
+
+def user_end() -> SglRoleEnd:
+    """The user turn ends."""
+    return SglRoleEnd("user")
+
+
+def assistant_begin() -> SglRoleBegin:
+    """An assistant turn begins."""
+    return SglRoleBegin("assistant")
+
+
+def assistant_end() -> SglRoleEnd:
+    """The assistant turn ends."""
+    return SglRoleEnd("assistant")
+
+
+def image(expr: object) -> SglExpr:
+    """Images cannot be shown to a model here.
+
+    Raises:
+        UnsupportedError: always.
+    """
+    raise UnsupportedError(f"making an image of {type(expr).__name__}: images are not supported; use a text")
+
+
+def video(path: str, num_frames: int) -> SglExpr:
+    """Videos cannot be shown to a model here.
+
+    Raises:
+        UnsupportedError: always.
+    """
+    raise UnsupportedError(f"making a video of {path!r}: videos are not supported; use a text")

@@ -1,0 +1,114 @@
+"""Results of ops: filled by a program's events, waited for by its readers; they know no backend and no language."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from sglang_lite.lang.pool import shared_pool
+from sglang_lite.request_tree import Op, OpDone
+
+_SIGNAL_SECONDS = 0.5
+
+
+def wait_interruptibly(changed: threading.Condition, is_true: Callable[[], bool]) -> None:
+    """Wait on a held condition until `is_true()`; Ctrl-C ends the wait on the main thread, which alone gets it.
+
+    A signal that comes just before the thread sleeps does not wake it: hence the main thread looks up now and then.
+    """
+    on_main = threading.current_thread() is threading.main_thread()
+    while not changed.wait_for(is_true, _SIGNAL_SECONDS if on_main else None):
+        continue
+
+
+class Signal:
+    """Says that something of a program changed. One lock guards everything that can be waited for.
+
+    `before_wait` is called before a wait (to send what is not sent yet), `on_interrupt` when Ctrl-C ends one.
+    """
+
+    def __init__(self, before_wait: Callable[[], None], on_interrupt: Callable[[], None]) -> None:
+        self.changed = threading.Condition()
+        self._before_wait = before_wait
+        self._on_interrupt = on_interrupt
+        self._listeners: list[Callable[[], None]] = []
+
+    def notify(self) -> None:
+        """Wake everybody who waits; the caller holds `changed`. Listeners must be quick and not raise."""
+        self.changed.notify_all()
+        for listener in self._listeners:
+            listener()
+
+    def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call `listener` at each change, under the lock; the returned function ends that."""
+        with self.changed:
+            self._listeners.append(listener)
+
+        def stop() -> None:
+            with self.changed:
+                self._listeners.remove(listener)
+
+        return stop
+
+    def wait_for(self, is_true: Callable[[], bool]) -> None:
+        """Wait until `is_true()`, which is asked under the lock. Ctrl-C ends the wait and cancels the program."""
+        with self.changed:
+            if is_true():
+                return
+        self._before_wait()
+        try:
+            with shared_pool.waiting(), self.changed:
+                wait_interruptibly(self.changed, is_true)
+        except KeyboardInterrupt:
+            self._on_interrupt()
+            raise
+
+
+class OpFuture:
+    """What became of one op. `pieces` are its streamed texts so far; exactly one of `done`, `error` is set in the end.
+
+    `decision_meta`: what a program's own choice method reported, added to the `meta` of `done`.
+    """
+
+    __slots__ = ("_signal", "decision_meta", "done", "error", "op", "pieces")
+
+    def __init__(self, op: Op, signal: Signal) -> None:
+        self.op = op
+        self.pieces: list[str] = []
+        self.done: OpDone | None = None
+        self.error: Exception | None = None
+        self.decision_meta: dict[str, Any] = {}
+        self._signal = signal
+
+    def finish(self, done: OpDone) -> None:
+        """The op is done; the caller holds the signal's lock."""
+        self.done = replace(done, meta=done.meta | self.decision_meta) if self.decision_meta else done
+
+    @property
+    def has_ended(self) -> bool:
+        """True once the op is done or has failed."""
+        return self.done is not None or self.error is not None
+
+    @property
+    def text_so_far(self) -> str:
+        """What the op has added to its branch's text until now."""
+        return self.done.text if self.done is not None else "".join(self.pieces)
+
+    def wait(self) -> None:
+        """Wait for the end of the op, however it ends."""
+        if not self.has_ended:
+            self._signal.wait_for(lambda: self.has_ended)
+
+    def result(self) -> OpDone:
+        """Wait for the result.
+
+        Raises:
+            Exception: the op's error.
+        """
+        self.wait()
+        if self.error is not None:
+            raise self.error
+        assert self.done is not None, f"op {self.op.id} ended without a result and without an error"
+        return self.done

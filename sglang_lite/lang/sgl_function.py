@@ -1,0 +1,226 @@
+"""`SglFunction`: a decorated program and the ways to run it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from sglang_lite.errors import ProgramError, RequestError, UnsupportedError
+from sglang_lite.lang import batch
+from sglang_lite.lang.backends.registry import resolve_backend
+from sglang_lite.lang.options import RunOptions
+from sglang_lite.lang.runner import Call, run, run_streaming
+from sglang_lite.lang.sampling import RunDefaults, run_defaults
+from sglang_lite.lang.state import ProgramState
+
+
+class SglFunction:
+    """A program: a function whose first parameter is `s`, the state that it appends to.
+
+    Args:
+        num_api_spec_tokens: used by hosted APIs only.
+        bind_arguments: arguments that are always given.
+        options: for runs that name none.
+    """
+
+    def __init__(
+        self,
+        func: Callable[..., Any],
+        num_api_spec_tokens: int | None = None,
+        bind_arguments: Mapping[str, Any] | None = None,
+        options: RunOptions | None = None,
+    ) -> None:
+        self.func = func
+        self.num_api_spec_tokens = num_api_spec_tokens
+        self.bind_arguments: dict[str, Any] = dict(bind_arguments or {})
+        self.options = options or RunOptions()
+        self.__name__: str = getattr(func, "__name__", type(func).__name__)
+        self.__doc__ = func.__doc__
+        self._signature = inspect.signature(func)
+        parameters = list(self._signature.parameters)
+        if parameters[:1] != ["s"]:
+            raise ProgramError(
+                f"decorating {self.__name__}: its first parameter is {(parameters or ['missing'])[0]!r}, expected 's', "
+                "the state (methods are not supported)"
+            )
+        if inspect.iscoroutinefunction(func):
+            raise UnsupportedError(f"decorating {self.__name__}: async def programs are not built; use a plain def")
+        self.arg_names = parameters[1:]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> ProgramState:
+        """The same as `run`: inside another program it runs on a state of its own."""
+        return self.run(*args, **kwargs)
+
+    def bind(self, **kwargs: Any) -> SglFunction:
+        """A copy to which these arguments are always given; they win over a run's own.
+
+        Raises:
+            RequestError: the function has no such parameter.
+        """
+        self._check_names("binding", kwargs)
+        return SglFunction(self.func, self.num_api_spec_tokens, self.bind_arguments | kwargs, self.options)
+
+    def with_options(self, options: RunOptions | None = None, **changes: Any) -> SglFunction:
+        """A copy with other options for its runs: `f.with_options(seed=1)` or `f.with_options(RunOptions(...))`."""
+        options = replace(options or self.options, **changes)
+        return SglFunction(self.func, self.num_api_spec_tokens, self.bind_arguments, options)
+
+    def run(  # noqa: PLR0913 - the names and defaults are SGLang's
+        self,
+        *args: Any,
+        max_new_tokens: int | None = 128,
+        n: int = 1,
+        stop: str | list[str] | None = None,
+        stop_token_ids: list[int] | None = None,
+        stop_regex: str | list[str] | None = None,
+        temperature: float = 1.0,
+        top_p: float = 1.0,
+        top_k: int = -1,
+        min_p: float = 0.0,
+        frequency_penalty: float = 0.0,
+        presence_penalty: float = 0.0,
+        ignore_eos: bool = False,
+        return_logprob: bool | None = None,
+        logprob_start_len: int | None = None,
+        top_logprobs_num: int | None = None,
+        return_text_in_logprobs: bool | None = None,
+        stream: bool = False,
+        backend: object = None,
+        use_thread: bool = True,
+        **kwargs: Any,
+    ) -> ProgramState:
+        """Run the program on `args` and `kwargs`; the sampling arguments are defaults for its gens.
+
+        Returns when everything is done; with `stream=True` at once. `options=RunOptions(...)` gives further options,
+        unless the program has a parameter of that name. `use_thread` changes nothing: no state needs a thread.
+
+        Raises:
+            RequestError: an argument is not allowed.
+            Exception: what the body raised, or the first failed op's error (see `RunOptions.on_error`).
+        """
+        defaults = run_defaults(
+            max_new_tokens=max_new_tokens,
+            n=n,
+            stop=stop,
+            stop_token_ids=stop_token_ids,
+            stop_regex=stop_regex,
+            temperature=temperature,
+            top_p=top_p,
+            top_k=top_k,
+            min_p=min_p,
+            frequency_penalty=frequency_penalty,
+            presence_penalty=presence_penalty,
+            ignore_eos=ignore_eos,
+            return_logprob=return_logprob,
+            logprob_start_len=logprob_start_len,
+            top_logprobs_num=top_logprobs_num,
+            return_text_in_logprobs=return_text_in_logprobs,
+        )
+        options = self.options
+        if "options" not in self.arg_names and isinstance(kwargs.get("options"), RunOptions):
+            options = kwargs.pop("options")
+        call = self._call(args, kwargs, resolve_backend(backend), defaults, options)
+        return run_streaming(call) if stream else run(call)
+
+    def run_batch(  # noqa: PLR0913 - the names and defaults are SGLang's
+        self,
+        batch_kwargs: Iterable[Any],
+        *,
+        max_new_tokens: int | None = 128,
+        n: int = 1,
+        stop: str | list[str] | None = None,
+        stop_token_ids: list[int] | None = None,
+        stop_regex: str | list[str] | None = None,
+        temperature: float = 1.0,
+        top_p: float = 1.0,
+        top_k: int = -1,
+        min_p: float = 0.0,
+        frequency_penalty: float = 0.0,
+        presence_penalty: float = 0.0,
+        ignore_eos: bool = False,
+        return_logprob: bool | None = None,
+        logprob_start_len: int | None = None,
+        top_logprobs_num: int | None = None,
+        return_text_in_logprobs: bool | None = None,
+        backend: object = None,
+        num_threads: int | str = "auto",
+        progress_bar: bool = False,
+        generator_style: bool = False,
+        options: RunOptions | None = None,
+    ) -> list[ProgramState] | Iterator[ProgramState]:
+        """Run the program once for each row: a dict of arguments, or a tuple or list of them by position.
+
+        Returns the states in the order of the rows (with `generator_style` an iterator that starts at most 200 rows
+        ahead). A row that fails, in its body or on the backend, harms no other and raises nothing here: its state has
+        the error (`state.error()`), and reading from it raises it.
+
+        Raises:
+            RequestError: rows or sampling arguments are wrong; nothing was started.
+            KeyboardInterrupt: Ctrl-C; all rows were cancelled.
+        """
+        defaults = run_defaults(
+            max_new_tokens=max_new_tokens,
+            n=n,
+            stop=stop,
+            stop_token_ids=stop_token_ids,
+            stop_regex=stop_regex,
+            temperature=temperature,
+            top_p=top_p,
+            top_k=top_k,
+            min_p=min_p,
+            frequency_penalty=frequency_penalty,
+            presence_penalty=presence_penalty,
+            ignore_eos=ignore_eos,
+            return_logprob=return_logprob,
+            logprob_start_len=logprob_start_len,
+            top_logprobs_num=top_logprobs_num,
+            return_text_in_logprobs=return_text_in_logprobs,
+        )
+        limit = batch.thread_limit(num_threads)
+        rows = [self._row(number, row) for number, row in enumerate(batch_kwargs)]
+        if not rows:
+            return []
+        found = resolve_backend(backend)
+        calls = [self._call((), row, found, defaults, options or self.options) for row in rows]
+        if generator_style:
+            return batch.iterate_batch(calls, limit, progress_bar)
+        return batch.run_batch(calls, limit, progress_bar)
+
+    def _call(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], backend: Any, defaults: RunDefaults, options: RunOptions
+    ) -> Call:
+        given = {**kwargs, **self.bind_arguments}
+        try:
+            self._signature.bind(None, *args, **given)
+        except TypeError as error:
+            reserved = sorted(set(self.arg_names) & set(inspect.signature(SglFunction.run).parameters))
+            hint = f"; run() has parameters of its own named {reserved}: pass these by position" if reserved else ""
+            raise TypeError(f"calling {self.__name__}({', '.join(self.arg_names)}): {error}{hint}") from None
+        return Call(self.func, args, given, backend, defaults, options)
+
+    def _row(self, number: int, row: Any) -> dict[str, Any]:
+        """A row as a dict of its own."""
+        what = f"reading row {number} of a batch of {self.__name__}"
+        if isinstance(row, Mapping):
+            named: dict[str, Any] = dict(row)  # pyright: ignore[reportUnknownArgumentType]
+        elif isinstance(row, tuple | list):
+            values: list[Any] = list(row)  # pyright: ignore[reportUnknownArgumentType]
+            free = [name for name in self.arg_names if name not in self.bind_arguments]
+            if len(values) > len(free):
+                raise RequestError(f"{what}: got {len(values)} values, expected at most {len(free)}: {free}")
+            named = dict(zip(free, values, strict=False))
+        else:
+            raise RequestError(f"{what}: got {row!r}, expected a dict, or a tuple or list of values")
+        try:
+            self._signature.bind(None, **{**named, **self.bind_arguments})
+        except TypeError as error:
+            raise RequestError(f"{what}: {error}; the parameters are {self.arg_names}") from None
+        return named
+
+    def _check_names(self, what: str, names: Iterable[str]) -> None:
+        takes_any = any(p.kind is p.VAR_KEYWORD for p in self._signature.parameters.values())
+        unknown = sorted(set(names) - set(self.arg_names))
+        if unknown and not takes_any:
+            raise RequestError(f"{what} arguments of {self.__name__}: unknown {unknown}, known are {self.arg_names}")

