@@ -51,12 +51,15 @@ def ours(prompts: Prompts, out: int) -> tuple[Callable[[], dict[str, Any]], Call
 def transformers_peer(prompts: Prompts, out: int, batch: int) -> Callable[[], dict[str, Any]]:
     """A round on transformers: greedy `generate` over batches of `batch` prompts of equal length."""
     import torch
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoConfig, LlamaForCausalLM
+    from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
     from sglang_lite.runtime.model.loader import find_embedded_model
 
     path = find_embedded_model()
-    model = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32)
+    model: Any = LlamaForCausalLM(AutoConfig.from_pretrained(path.parent, gguf_file=path.name)).eval()
+    model.load_state_dict(load_gguf_checkpoint(path, return_tensors=True, model_to_load=model)["tensors"], strict=False)
+    model.tie_weights()
     model.generation_config.eos_token_id = None
     model.generation_config.pad_token_id = 0
 

@@ -20,7 +20,7 @@ LONG_FILES: dict[str, tuple[int, str]] = {}
 LONG_FUNCTIONS: dict[str, tuple[int, str]] = {}
 LARGE_CLASSES: dict[str, tuple[int, str]] = {}
 
-# Modules without a test file of their own, each with the test that covers it.
+# Modules without a test file of their own, each with the test file that covers it (below `tests/`).
 WITHOUT_MIRROR: dict[str, str] = {}
 
 # Places where an object of unknown type is met, so that asking it what it has is the only way.
@@ -161,6 +161,7 @@ def test_every_module_has_its_test_file() -> None:
         if mirror.exists() == excused:
             faults.append(f"{name_of(path)}: {'excused without need' if excused else f'no {name_of(mirror)}'}")
     faults += [f"{name}: excused, but not there" for name in WITHOUT_MIRROR if not (ROOT / name).exists()]
+    faults += [f"{name}: covered by no {test}" for name, test in WITHOUT_MIRROR.items() if not (ROOT / "tests" / test).exists()]
     assert faults == []
 
 

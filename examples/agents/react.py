@@ -159,7 +159,7 @@ def script(call) -> str:
 
 def main(argv: list[str] | None = None) -> int:
     """Print the answers."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--backend", help="local, local:PATH or scripted (default: local)")
     args = parser.parse_args(argv)
     for result in run(sgl.ScriptedBackend(script) if args.backend == "scripted" else args.backend):

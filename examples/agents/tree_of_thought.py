@@ -87,7 +87,7 @@ def script(call) -> str:
 
 def main(argv: list[str] | None = None) -> int:
     """Print the tree and the best story."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--backend", help="local, local:PATH or scripted (default: local)")
     args = parser.parse_args(argv)
     result = run(sgl.ScriptedBackend(script) if args.backend == "scripted" else args.backend)

@@ -287,7 +287,11 @@ def test_unconditional_scores_come_from_the_choices_alone(bench: Bench) -> None:
     bench.port.score("r1", None, (TokenLogprob(97, None), TokenLogprob(98, -0.1)))
     bench.port.score("r2", None, (TokenLogprob(99, None), TokenLogprob(100, -9.0)))
     assert bench.done(2).value == "cd"
-    assert bench.done(2).meta["unconditional_token_logprobs"] == [[None, -0.1], [None, -9.0]]
+    assert bench.done(2).meta["unconditional_token_logprobs"] == [
+        [(None, 97, "a"), (-0.1, 98, "b")],
+        [(None, 99, "c"), (-9.0, 100, "d")],
+    ]
+    assert bench.done(2).meta["normalized_unconditional_prompt_logprobs"] == pytest.approx([-0.95, 2.5])
 
 
 def test_a_client_select_waits_for_the_clients_decision(bench: Bench) -> None:
@@ -298,6 +302,15 @@ def test_a_client_select_waits_for_the_clients_decision(bench: Bench) -> None:
     bench.append(DecideOp(4, 0, select=2, index=1))
     assert bench.done(2).value == "cd"
     assert bench.done(3).text == "!"
+
+
+def test_a_client_select_gets_unconditional_rows_of_the_same_form(bench: Bench) -> None:
+    bench.append(TextOp(1, 0, "x"), SelectOp(2, 0, "c", ("ab",), "client", needs_unconditional=True))
+    bench.port.score("r0", ((-1.0, -2.0),))
+    bench.port.score("r1", None, (TokenLogprob(97, None), TokenLogprob(98, -0.1)))
+    (scored,) = [e for e in bench.events if isinstance(e, OpScored)]
+    assert scored.meta["input_token_logprobs"] == [[(-1.0, 97, "a"), (-2.0, 98, "b")]]
+    assert scored.meta["unconditional_token_logprobs"] == [[(None, 97, "a"), (-0.1, 98, "b")]]
 
 
 def test_n_samples_differ_in_seed_and_the_first_continues(bench: Bench) -> None:
