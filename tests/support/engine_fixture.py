@@ -70,10 +70,16 @@ def peer_logprobs(ids: Sequence[int]) -> torch.Tensor:
 
 
 class Reference:
-    """What one engine gives for prompts one by one, nothing beside them and nothing cached: greedy, or drawn with seeds."""
+    """What one engine gives for prompts: greedy, or drawn with seeds; one by one with nothing cached, or in one call."""
 
     def __init__(
-        self, engine: Engine, prompts: Sequence[Sequence[int]], max_new_tokens: int, *, temperature: float = 0.0
+        self,
+        engine: Engine,
+        prompts: Sequence[Sequence[int]],
+        max_new_tokens: int,
+        *,
+        temperature: float = 0.0,
+        one_by_one: bool = True,
     ) -> None:
         self.prompts = [list(prompt) for prompt in prompts]
         self.params: list[dict[str, Any]] = [
@@ -88,6 +94,10 @@ class Reference:
         self._end_ids = engine.tokenizer.eos_ids
         self.num_near_ties = 0
         self.ids: list[list[int]] = []
+        if not one_by_one:
+            replies = engine.generate(input_ids=self.prompts, sampling_params=self.params)
+            self.ids = [reply["output_ids"] for reply in replies]
+            return
         for prompt, params in zip(self.prompts, self.params, strict=True):
             engine.flush_cache()
             self.ids.append(engine.generate(input_ids=prompt, sampling_params=params)["output_ids"])

@@ -111,9 +111,20 @@ def write_gguf(
     architecture: str = "llama",
 ) -> Path:
     """Write tensors in `tiny.storage` (norms as float32) and the metadata after `change`."""
-    writer = GGUFWriter(path, architecture)
     metadata = metadata_of(tiny)
     change(metadata)
+    return write_tensors(path, architecture, metadata, tensors, tiny.storage)
+
+
+def write_tensors(
+    path: Path,
+    architecture: str,
+    metadata: dict[str, Any],
+    tensors: dict[str, np.ndarray],
+    storage: GGMLQuantizationType,
+) -> Path:
+    """Write metadata and tensors: matrices in `storage`, the rest as float32."""
+    writer = GGUFWriter(path, architecture)
     for key, value in metadata.items():
         match value:
             case bool():
@@ -127,10 +138,10 @@ def write_gguf(
             case _:
                 writer.add_array(key, value)
     for name, tensor in tensors.items():
-        storage = tiny.storage if tensor.ndim == 2 else GGMLQuantizationType.F32
-        stored = quantize(np.ascontiguousarray(tensor), storage)
-        raw_shape = stored.shape if storage in (GGMLQuantizationType.F32, GGMLQuantizationType.F16) else None
-        writer.add_tensor(name, stored, raw_shape=raw_shape, raw_dtype=storage)
+        kind = storage if tensor.ndim == 2 else GGMLQuantizationType.F32
+        stored = quantize(np.ascontiguousarray(tensor), kind)
+        raw_shape = stored.shape if kind in (GGMLQuantizationType.F32, GGMLQuantizationType.F16) else None
+        writer.add_tensor(name, stored, raw_shape=raw_shape, raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -7,11 +7,10 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sglang_lite import env
 from sglang_lite.errors import RequestError
-from sglang_lite.grammar import TokenVocab
 from sglang_lite.runtime.attention.base import AttentionBackend
 from sglang_lite.runtime.attention.kv_pool import KvPool
 from sglang_lite.runtime.attention.torch_ref import TorchAttention
@@ -30,7 +29,13 @@ from sglang_lite.runtime.text.chat import ChatTemplate
 from sglang_lite.runtime.text.tokenizer import Tokenizer
 from sglang_lite.runtime.text.tokenizer_cache import load_tokenizer
 
+if TYPE_CHECKING:
+    from sglang_lite.grammar import TokenVocab
+
 logger = logging.getLogger(__name__)
+
+_EDGE_ROWS = 64
+"""Rows beside those of running requests: the edges of a `select` that are scored at once. A row is a few kilobytes."""
 
 _MAX_DEFAULT_THREADS = 8
 """More threads than this gain nothing on models of the sizes a CPU serves."""
@@ -157,7 +162,7 @@ def _scheduler(
     eos_ids: frozenset[int],
 ) -> Scheduler:
     kv = KvManager(
-        num_rows=config.max_running_requests,
+        num_rows=config.max_running_requests + _EDGE_ROWS,
         num_pages=num_pages + 1,
         page_size=config.page_size,
         max_len=context,
@@ -181,12 +186,12 @@ def _scheduler(
 def _grammar_sources() -> Iterable[Path]:
     import sglang_lite.grammar
 
-    return [Path(sglang_lite.grammar.__file__).with_name("kernels.py")]  # all its compiled functions stand there
+    return Path(sglang_lite.grammar.__file__).parent.glob("*kernels.py")  # all its compiled functions stand there
 
 
 def _token_vocab(tokenizer: Tokenizer) -> TokenVocab:
     """Called once, on a compiling thread, when the first constraint comes: the kernels take long to compile once."""
-    from sglang_lite.grammar.warmup import compile_all
+    from sglang_lite.grammar import TokenVocab, compile_all  # compiled functions: only after prepare_cache
     from sglang_lite.kernels.cpu.jit import is_compiled, mark_compiled
 
     if not is_compiled("grammar"):

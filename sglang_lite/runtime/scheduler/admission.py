@@ -64,7 +64,8 @@ class PrefillAdder:
     """What is left of one step's prefill budgets.
 
     Attributes:
-        reserved: KV kept for running and admitted requests, not to be given away.
+        reserved: KV kept for running and admitted requests, not to be given to new ones.
+        decode_need: KV of the same step's decode rows, part of `reserved`; no prefill at all may take it.
         rem_input: prompt tokens; only the first candidate may exceed it.
         rem_chunk: prompt tokens, never exceeded: a longer candidate is cut; None: no candidate is cut.
         rem_slots: requests.
@@ -75,6 +76,7 @@ class PrefillAdder:
 
     page_size: int
     reserved: int
+    decode_need: int
     rem_input: int
     rem_chunk: int | None
     rem_slots: int

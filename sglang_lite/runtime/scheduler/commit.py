@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sglang_lite.errors import CancelledError, ExecutionError
+from sglang_lite.errors import ExecutionError
 from sglang_lite.runtime.memory.kv import KvManager
 from sglang_lite.runtime.scheduler.batch import BatchRow, RowKind, ScheduleBatch
 from sglang_lite.runtime.scheduler.live import LiveReqs
@@ -65,11 +65,10 @@ class Committer:
         req.finished_reason = reason
         self._emit(req, news)
 
-    def fail(self, req: Req, error: Exception) -> None:
+    def fail(self, req: Req, error: ExecutionError) -> None:
         """End a request with an error of its own; text that was held back for a stop string is shown."""
-        if not isinstance(error, CancelledError):
-            req.text.flush()
-        self.finish(req, FinishReason("abort", error=_as_execution_error(error)))
+        req.text.flush()
+        self.finish(req, FinishReason("abort", error=error))
 
     def _apply_row(self, row: BatchRow, result: RowResult) -> None:
         req = row.req
@@ -153,11 +152,6 @@ class Committer:
                 usage=req.usage() if reason is not None else None,
             )
         )
-
-
-def _as_execution_error(error: Exception) -> ExecutionError:
-    assert isinstance(error, ExecutionError), f"a request fails with a {type(error).__name__}: {error}"
-    return error
 
 
 def _store_input_logprobs(row: BatchRow, results: Sequence[TargetResult]) -> None:

@@ -93,7 +93,9 @@ Message: TypeAlias = AddReq | GrammarReady | AbortReq | EndLease | SetNextUse
 
 @dataclass(frozen=True, slots=True)
 class FinishReason:
-    """Why a request ended. `stop`: `matched` is the token id, stop string or stop pattern (None: the grammar ended, or all choices are scored).
+    """Why a request ended. `stop`: `matched` is the token id, stop string or stop pattern.
+
+    `stop` without `matched`: the grammar ended, or all choices are scored.
 
     `abort`: `error` says why. JSON form as SGLang's: `{"type": ..., "matched": ...}`.
     """

@@ -48,12 +48,13 @@ class PrefillPlanner:
     def _make_adder(self, running: Sequence[Req], num_decode: int) -> PrefillAdder:
         config, page = self._config, self._kv.page_size
         reserved = reserved_tokens(((r.tokens_left, r.params.ignore_eos) for r in running), self._ratio.value)
-        if num_decode:
-            reserved += page * sum(r.hold is not None and r.seq_len > r.hold.allocated_len for r in running)
+        decode_need = page * sum(r.hold is not None and r.seq_len > r.hold.allocated_len for r in running)
+        decode_need = decode_need if num_decode else 0
         chunk = config.chunked_prefill_size
         return PrefillAdder(
             page_size=page,
-            reserved=reserved,
+            reserved=reserved + decode_need,
+            decode_need=decode_need,
             # At least a page: prefill goes on however many rows decode.
             rem_input=max(config.max_prefill_tokens - num_decode, page),
             rem_chunk=max((chunk - num_decode) // page * page, page) if chunk is not None else None,
@@ -68,10 +69,9 @@ class PrefillPlanner:
         hold = req.hold
         assert hold is not None and adder.rem_chunk is not None, f"request {req.rid!r} is cut without a chunk size"
         page, start = self._kv.page_size, hold.committed_len
-        room = hold.allocated_len + self._kv.available_tokens
+        room = hold.allocated_len + max(self._kv.available_tokens - adder.decode_need, 0)
+        # All but the end of the prompt are whole pages, so a cut falls between two.
         end = min(req.fill_len, start + adder.rem_chunk, room)
-        if end < req.fill_len:
-            end = end // page * page
         if end <= start:
             return False
         grown = self._kv.grow(hold, end)
@@ -100,7 +100,11 @@ class PrefillPlanner:
             cost = at_len + edge.row_len - known
             if not _fits(adder, cost):
                 break
-            admission = self._kv.branch(parent, at_len, at_len + edge.row_len)
+            new_len = at_len + edge.row_len
+            new_pages = -(-new_len // page) - at_len // page
+            if new_pages * page > self._kv.available_tokens - adder.decode_need:
+                return num_rows > 0
+            admission = self._kv.branch(parent, at_len, new_len)
             if admission is None:
                 return num_rows > 0
             index = score.pending.pop(0)

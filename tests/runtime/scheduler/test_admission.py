@@ -8,7 +8,7 @@ from sglang_lite.runtime.scheduler.admission import CLIP, Grant, NewTokenRatio, 
 def adder(
     page: int = 4, reserved: int = 0, rem_input: int = 100, rem_chunk: int | None = None, slots: int = 8
 ) -> PrefillAdder:
-    return PrefillAdder(page, reserved, rem_input, rem_chunk, slots)
+    return PrefillAdder(page, reserved, 0, rem_input, rem_chunk, slots)
 
 
 def test_need_must_be_strictly_less_than_what_is_left() -> None:

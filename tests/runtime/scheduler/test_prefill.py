@@ -67,3 +67,16 @@ def test_the_rest_of_a_prompt_waits_for_pages_and_gets_them_before_anybody_new()
     harness.drain(AddReq("long", LONG[:28], greedy(2)), AddReq("new", (8, 8), greedy(2)))
     harness.check_idle()
     assert all(final.error is None for final in harness.finals.values())
+
+
+def test_choices_that_wait_for_pages_get_them_before_anybody_new() -> None:
+    """The next edge needs three pages, two are available: a newcomer that needs one waits all the same."""
+    harness = Harness(config(schedule_policy="fcfs"), num_pages=7, page_size=4)
+    harness.step(AddReq("d", (9,) * 9, greedy(3)))
+    harness.step(AddReq("s", LONG[:4], greedy(), choices=(LONG[4:17],)))
+    harness.step(AddReq("new", (8,), greedy(1)))
+    assert [rid for rid, _, _ in harness.rows()] == ["d"]
+    harness.drain()
+    harness.check_idle()
+    order = [row.rid for plan in harness.plans for row in plan.rows]
+    assert order.index("new") > max(i for i, rid in enumerate(order) if rid == "s")

@@ -139,8 +139,10 @@ def test_the_victim_has_the_least_output_then_the_longest_prompt_then_came_last(
 
 def test_the_last_one_that_cannot_grow_ends_with_what_it_has() -> None:
     harness = Harness(config(context_length=200), num_pages=9, page_size=4)
-    harness.drain(AddReq("r", (2, 3, 4), greedy(100)), AddReq("after", (5, 6), greedy(3)))
+    stop = "abéédefghijkl"
+    harness.drain(AddReq("r", (2, 3, 4), greedy(100, stop_regex=(stop,))), AddReq("after", (5, 6), greedy(3)))
     final = harness.finals["r"]
+    assert final.text == final.data, "what was held back for a stop is shown"
     assert isinstance(final.error, KvOutOfMemoryError)
     assert len(final.ids) == 30
     with pytest.raises(KvOutOfMemoryError, match="one more KV page, the whole pool has 32"):
@@ -242,7 +244,9 @@ def test_leases_decide_which_prefix_goes_first() -> None:
     harness.drain(SetNextUse("late", 0), EndLease("unknown"))
     harness.drain(AddReq("y", (10,) * 36, greedy(0)))
     assert cached("b") == 12
+    assert harness.kv.statistics().leases == 2
     harness.drain(EndLease("late"), EndLease("soon"))
+    assert harness.kv.statistics().leases == 0
     harness.check_idle()
 
 

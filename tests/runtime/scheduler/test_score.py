@@ -114,11 +114,13 @@ def test_a_retracted_scoring_request_starts_anew() -> None:
 
 
 def test_scoring_requests_that_take_each_other_s_rows_all_end() -> None:
-    harness = Harness(config(max_running_requests=3, chunked_prefill_size=4), num_rows=3)
+    harness = Harness(config(max_running_requests=3), num_rows=3)
     options = ((2, 3, 4, 5, 6), (2, 3, 4, 7, 8, 9))
     harness.drain(*[AddReq(f"s{i}", (2 + i, 3), greedy(), choices=options) for i in range(4)])
     harness.check_idle()
     assert all(final.scores for final in harness.finals.values())
+    assert harness.scheduler.statistics().retractions > 0
+    assert harness.finals["s0"].usage.retractions == 0, "the oldest is kept"  # type: ignore[union-attr]
 
 
 def test_choices_whose_rows_can_never_be_held_at_once_are_refused() -> None:
