@@ -60,7 +60,6 @@ class Branch:
         self.defaults = defaults
         self.variables: dict[str, Value] = dict(parent.variables) if parent else {}
         self.own_names: dict[str, None] = {}
-        self.has_ended = False
         self._parent = parent
         self._base = parent.position if parent else 0
         self._items: list[Item] = []
@@ -217,8 +216,6 @@ class Branch:
         if not numbers:
             return
         self._note(Item(self.session.add(lambda new: JoinOp(new, self.number, numbers, mode))))
-        for child in children:
-            child.has_ended = True
         if mode == "concat":
             return
         for name in dict.fromkeys(name for child in children for name in child.own_names):

@@ -33,22 +33,22 @@ class Signal:
         self.changed = threading.Condition()
         self._before_wait = before_wait
         self._on_interrupt = on_interrupt
-        self._listeners: list[Callable[[], None]] = []
+        self.listeners: list[Callable[[], None]] = []
 
     def notify(self) -> None:
         """Wake everybody who waits; the caller holds `changed`. Listeners must be quick and not raise."""
         self.changed.notify_all()
-        for listener in self._listeners:
+        for listener in self.listeners:
             listener()
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Call `listener` at each change, under the lock; the returned function ends that."""
         with self.changed:
-            self._listeners.append(listener)
+            self.listeners.append(listener)
 
         def stop() -> None:
             with self.changed:
-                self._listeners.remove(listener)
+                self.listeners.remove(listener)
 
         return stop
 

@@ -28,6 +28,12 @@ class Lane:
         return bool(self.jobs) and self.running < self.limit
 
 
+class _Here(threading.local):
+    """What the running thread is to the pool."""
+
+    is_worker = False
+
+
 class ThreadPool:
     """Runs jobs lane by lane, the newest lane first: the jobs of a nested batch are what its owner waits for."""
 
@@ -38,7 +44,7 @@ class ThreadPool:
         self._threads = 0
         self._waiting = 0
         self._uncounted = 0
-        self._here = threading.local()
+        self._here = _Here()
 
     def submit(self, lane: Lane, job: Callable[[], None]) -> None:
         """Run `job`, which must not raise, when its turn in `lane` comes."""
@@ -61,7 +67,7 @@ class ThreadPool:
     @contextmanager
     def waiting(self, for_own_jobs: bool = False) -> Generator[None]:
         """Around a wait: on a thread of the pool, another one may take over meanwhile."""
-        if not getattr(self._here, "is_worker", False):
+        if not self._here.is_worker:
             yield
             return
         with self._lock:

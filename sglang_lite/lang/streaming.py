@@ -20,7 +20,7 @@ class TextCursor:
 
     Args:
         only: the name; None: the whole text.
-        is_live: go on until the program or the branch has ended; else to what is appended by now.
+        is_live: go on until the program has ended; else to what is appended by now.
     """
 
     def __init__(self, branch: Branch, only: str | None, is_live: bool) -> None:
@@ -56,7 +56,7 @@ class TextCursor:
 
     def _advance(self, pieces: list[Piece]) -> bool:
         """Take what there is; True when nothing more can come."""
-        is_over = not self._is_live or self._branch.session.body_has_ended or self._branch.has_ended
+        is_over = not self._is_live or self._branch.session.body_has_ended
         while self._error is None:
             if self._queue:
                 if not self._read(self._queue[0], pieces):

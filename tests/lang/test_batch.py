@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from sglang_lite.errors import CancelledError, EngineStoppedError, RequestError
-from sglang_lite.lang import ProgramState, RunOptions, ScriptedBackend, ScriptedCall, function, gen
+from sglang_lite.lang import ProgramState, RunOptions, ScriptedBackend, ScriptedCall, batch, function, gen
 from sglang_lite.lang.batch import AHEAD, row_seed, thread_limit
+from sglang_lite.lang.pool import ThreadPool
 from tests.lang.support import TIMEOUT, Background, HandBackend, HandProgram
 
 
@@ -152,6 +153,18 @@ def test_batches_inside_rows_do_not_block_each_other() -> None:
     assert [state.ret_value for state in states] == [[f"<{i}>", f"<{i + 1}>", f"<{i + 2}>"] for i in range(200)]
 
 
+def test_a_row_that_waits_for_rows_of_its_own_does_not_take_their_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pool of one thread, and a batch in a row of a batch."""
+    monkeypatch.setattr(batch, "shared_pool", ThreadPool(1))
+
+    @function
+    def outer(s: ProgramState) -> list[Any]:
+        return [state.ret_value for state in one_gen.run_batch([("a",), ("b",)])]
+
+    states = Background(lambda: outer.run_batch([(), ()], backend=ScriptedBackend())).result()
+    assert [state.ret_value for state in states] == [["a", "b"], ["a", "b"]]
+
+
 def test_a_generator_gives_rows_in_order_and_runs_ahead_a_little() -> None:
     backend = ScriptedBackend(echo)
     total = 3 * AHEAD
@@ -199,6 +212,9 @@ def test_ctrl_c_cancels_all_rows_and_is_raised() -> None:
         f.run_batch([()] * 5, num_threads=3, backend=backend)
     for program in backend.programs:
         program.wait(lambda program=program: program.cancels == [None])
+    for thread in threading.enumerate():
+        if thread.name == "sglang_lite-body":
+            thread.join(TIMEOUT)
     assert len(backend.programs) == 3, "rows that had not begun never do"
 
 

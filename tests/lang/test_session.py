@@ -150,13 +150,20 @@ def test_a_backend_that_refuses_ops_fails_them_and_the_body() -> None:
 
 
 def test_events_may_come_while_ops_are_being_appended() -> None:
-    """A backend that answers in the caller's thread."""
+    """A backend that answers in the caller's thread; it is not told of the end before it has taken the last ops."""
+    is_appending: list[bool] = []
 
     class Immediate(HandProgram):
         def append(self, ops: Sequence[Op]) -> None:
             super().append(ops)
+            is_appending.append(True)
             for op in ops:
                 self.done(op, "x")
+            is_appending.pop()
+
+        def close(self) -> None:
+            super().close()
+            closed_early.extend(is_appending)
 
     class ImmediateBackend(HandBackend):
         def open_program(self, sink: EventSink, *, seed: int | None = None) -> HandProgram:
@@ -164,15 +171,17 @@ def test_events_may_come_while_ops_are_being_appended() -> None:
             return self.programs[-1]
 
     backend = ImmediateBackend()
+    closed_early: list[bool] = []
 
     def body(s: ProgramState) -> str:
         s += gen("a")
         value = s["a"]
         s += gen("b")
+        s += "the rest, sent when the body ends"
         return value
 
     assert start(body, backend).result().ret_value == "x"
-    assert backend.programs[0].num_closes == 1
+    assert (backend.programs[0].num_closes, closed_early) == (1, [])
 
 
 # --- cancelling ---

@@ -132,12 +132,6 @@ def test_wrong_sampling_defaults_are_refused_before_anything_starts() -> None:
     assert backend.programs == []
 
 
-def test_options_are_checked() -> None:
-    for bad in ({"on_error": "ignore"}, {"seed": -1}, {"timeout": 0}, {"timeout": float("nan")}):
-        with pytest.raises(RequestError, match=f"checking RunOptions: {next(iter(bad))}="):
-            RunOptions(**bad)
-
-
 def test_what_a_program_is_run_with_reaches_gen_but_not_select() -> None:
     @function
     def f(s: ProgramState) -> None:

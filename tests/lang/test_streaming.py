@@ -129,6 +129,24 @@ def test_inside_the_body_a_reader_ends_with_what_is_appended(stream: bool) -> No
     assert state.ret_value == ["p one two", "one two", "p one two"]
 
 
+@pytest.mark.parametrize("name", [None, "x"])
+def test_inside_the_body_a_reader_meets_the_error_of_an_op(name: str | None) -> None:
+    @function
+    def f(s: ProgramState) -> str:
+        forks = s.fork(1)
+        forks += gen("x")
+        with pytest.raises(ExecutionError, match="planned"):
+            list(forks[0].text_iter(name))
+        return "went on"
+
+    state = f.run(
+        backend=ScriptedBackend([ExecutionError("planned")]), options=RunOptions(on_error="raise"), stream=True
+    )
+    with pytest.raises(ExecutionError, match="planned"):
+        state.sync()
+    assert state.ret_value == "went on"
+
+
 def test_errors_kept_on_the_state_end_the_stream_quietly() -> None:
     @function
     def f(s: ProgramState) -> None:
@@ -191,6 +209,7 @@ def test_an_async_reader_that_is_left_listens_no_more() -> None:
         return first
 
     assert asyncio.run(main()) == "q"
+    assert state.branch.session.signal.listeners == []
     for op in program.gens():  # events after the loop was closed
         program.done(op, "x")
     assert state.text() == "qA: x B: x"

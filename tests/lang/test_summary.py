@@ -27,8 +27,11 @@ def test_gens_and_selects_are_counted_inside_the_block_only() -> None:
 
 def test_reuse_is_a_share_of_the_prompt() -> None:
     with count_usage() as totals:
-        record({"prompt_tokens": 10, "cached_tokens": 6, "completion_tokens": 3, "forced_tokens": 1})
+        record(
+            {"prompt_tokens": 10, "cached_tokens": 6, "completion_tokens": 3, "forced_tokens": 1, "computed_tokens": 9}
+        )
         record({"prompt_tokens": 10, "cached_tokens": None})
-    assert totals == UsageTotals(2, 20, 6, 3, 1)
-    assert (totals.computed_tokens, totals.hit_rate) == (14, pytest.approx(0.3))
+    assert totals == UsageTotals(2, 20, 6, 3, 1, recomputed_tokens=5)
+    assert totals.computed_tokens == 9 + 10
+    assert totals.hit_rate == pytest.approx(0.3)
     assert UsageTotals().hit_rate == 0.0
