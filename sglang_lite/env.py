@@ -13,10 +13,20 @@ def backend() -> str | None:
     return os.environ.get("SGLANG_LITE_BACKEND") or None
 
 
+def api_key() -> str | None:
+    """`SGLANG_LITE_API_KEY`: the key for a server that a backend string names."""
+    return os.environ.get("SGLANG_LITE_API_KEY") or None
+
+
 def cache_dir() -> Path:
     """`SGLANG_LITE_CACHE`: folder of compiled kernels and prepared tokenizers (default `~/.cache/sglang_lite`)."""
     named = os.environ.get("SGLANG_LITE_CACHE")
     return Path(named) if named else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sglang_lite"
+
+
+def variable(name: str) -> str | None:
+    """A variable that the user names, such as one that holds a key; empty counts as not set."""
+    return os.environ.get(name) or None
 
 
 def num_threads() -> int | None:

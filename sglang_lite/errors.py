@@ -12,6 +12,7 @@
     └── ExecutionError (RuntimeError)    a valid request ended without a result
         ├── CancelledError               aborted by its owner (abort, cancel, Ctrl-C, a sibling that won)
         │   └── ProgramTimeoutError      a run took longer than its `RunOptions(timeout=...)` (also a TimeoutError)
+        ├── QueueFullError               the waiting queue is at its limit: try again later
         ├── KvOutOfMemoryError           the last running request could not get one more page
         ├── DeadEndError                 no token of the vocabulary continues the constraint
         └── EngineStoppedError           the engine was shut down, died, or is used after fork()
@@ -58,6 +59,10 @@ class CancelledError(ExecutionError):
 
 class ProgramTimeoutError(CancelledError, TimeoutError):
     """A run took longer than it was allowed to; what was still running was cancelled."""
+
+
+class QueueFullError(ExecutionError):
+    """The waiting queue was at its limit; nothing was computed, and the same request may be served later."""
 
 
 class KvOutOfMemoryError(ExecutionError):

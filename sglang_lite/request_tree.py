@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 from sglang_lite.errors import ProgramError, RequestError
 
 __all__ = [
+    "ArgOp",
     "Backend",
     "ChoicesMethod",
     "DecideOp",
@@ -29,6 +30,7 @@ __all__ = [
     "OpFailed",
     "OpScored",
     "Program",
+    "RefOp",
     "RequestTree",
     "RoleBeginOp",
     "RoleEndOp",
@@ -36,6 +38,7 @@ __all__ = [
     "SelectOp",
     "TextOp",
     "TokenKind",
+    "split_thinking",
 ]
 
 TokenKind: TypeAlias = Literal["cached", "computed", "forced", "sampled"]
@@ -266,8 +269,48 @@ class JoinOp(Op):
 
 
 @dataclass(frozen=True, slots=True)
+class RefOp(Op):
+    """Append the text of `target`, a gen or select added before on any branch, once that is done.
+
+    It is text like any other: tokenised anew, never parsed for special tokens. With `marks` only the answer is taken:
+    what `split_thinking` leaves of the text. Fails with the target's error.
+    """
+
+    target: int
+    marks: tuple[str, str] | None = None
+    starts_inside: bool = False
+
+    def text_of(self, text: str) -> str:
+        """What the op appends when its target's text is `text`."""
+        return text if self.marks is None else split_thinking(text, self.marks, starts_inside=self.starts_inside)[1]
+
+
+@dataclass(frozen=True, slots=True)
+class ArgOp(Op):
+    """Append a value that is not in this tree: an argument of a traced program. Trees with one are not executed."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class EndOp(Op):
     """The branch will get no further ops; what it held may be released."""
+
+
+def split_thinking(text: str, marks: tuple[str, str], *, starts_inside: bool = False) -> tuple[str, str]:
+    """The thinking and the answer in a model's text, without white space around either.
+
+    Thinking stands at the beginning, between the two marks; the end of the text ends it, too. `starts_inside`: the
+    prompt has opened it, so that the first mark may be absent. A text without thinking is the answer as it stands.
+    """
+    begin, end = marks
+    stripped = text.lstrip()
+    if stripped.startswith(begin):
+        stripped = stripped[len(begin) :]
+    elif not starts_inside:
+        return "", text
+    thinking, _, answer = stripped.partition(end)
+    return thinking.strip(), answer.strip()
 
 
 class RequestTree:
@@ -310,6 +353,9 @@ class RequestTree:
                 asked = self.ops.get(select)
                 if not isinstance(asked, SelectOp) or asked.method != "client" or not 0 <= index < len(asked.choices):
                     raise ProgramError(f"{what}: no client select {select} with a choice {index}")
+            case RefOp(target=target):
+                if not isinstance(self.ops.get(target), GenOp | SelectOp):
+                    raise ProgramError(f"{what}: there is no gen or select {target} to refer to")
             case EndOp():
                 self._ended.add(op.branch)
             case _:

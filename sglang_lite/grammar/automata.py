@@ -1,340 +1,333 @@
-"""Syntax to a byte automaton: Thompson construction, position tests resolved, trimmed to live states; knows no tokens.
+"""Syntax to a byte automaton: rules side by side, trimmed to live states, laid out as arrays; knows no tokens.
 
-An edge between two states reads one whole character. How a character is spelled in bytes is kept apart, once for each set of
-characters, in the inner states of its `Utf8Fragment`; an edge calls such a fragment and names the state to return to. So a thousand
+An edge between two states reads one whole character, or a text of an intersection or a difference. How that is spelled in bytes is
+kept apart, once for each, in the inner states of its `ByteDfa`; an edge calls it and names the state to return to. So a thousand
 copies of a character class are a thousand edges, and bounded repeats are linear in their bound.
 
-Every state of the result lies on a path from the start to the accepting state, so a set of states is alive exactly when it is not empty.
+Every state of the result lies on a path from the start to the end of a text, so a set of states is alive exactly when it is not empty.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from itertools import pairwise
-from typing import NamedTuple
+from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
 
-from sglang_lite.grammar.charset import ENTRY, EXIT, Utf8Fragment, utf8_fragment
+from sglang_lite.grammar.algebra import DEFAULT_MAX_PRODUCT_STATES, difference, intersection
 from sglang_lite.grammar.errors import GrammarTooLargeError
-from sglang_lite.grammar.syntax import Alternate, Bytes, Chars, Choices, Concat, Node, Repeat, TextEdge
-
-Int32Array = npt.NDArray[np.int32]
-UInt8Array = npt.NDArray[np.uint8]
+from sglang_lite.grammar.graph import Graph, size_of
+from sglang_lite.grammar.left_recursion import refuse_left_recursion
+from sglang_lite.grammar.nfa import ANY_TEXT, STATE_BITS, ByteDfa, ByteNfa, Int32Array, UInt8Array
+from sglang_lite.grammar.rules import RulePlan, plan_rules
+from sglang_lite.grammar.syntax import Both, Grammar, Node, Without, both, without
 
 DEFAULT_MAX_STATES = 200_000
+_BYTES = 256
 
 
-class ByteNfa(NamedTuple):
-    """A trimmed non-deterministic automaton (N states, A inner states, C byte classes), in compressed sparse rows.
-
-    A position in a text is a set of items. The item of inner state i with the return state r is the number `i * N + r`;
-    the item of having reached the end is `A * N`.
-
-    Attributes:
-        empty_offsets, empty_targets: int32 [N + 1], [*]; the states that a state reaches without a byte.
-        call_offsets: int32 [N + 1]; rows of the two arrays below.
-        call_inner, call_return: int32 [*]; where an edge begins to spell its character, and the state behind it.
-        inner_offsets: int32 [A + 1]; rows of the three arrays below, in ascending order of bytes, which do not overlap.
-        inner_low, inner_high: int32 [*]; first and last byte class of a step.
-        inner_next: int32 [*]; the next inner state, -1 where the character is complete.
-        byte_class: uint8 [256]; bytes of one class behave alike everywhere.
-        class_byte: int32 [C]; the byte of a class that has one byte only, else -1.
-        start, accept: state numbers; `start` is -1 if no text is accepted at all.
-    """
-
-    empty_offsets: Int32Array
-    empty_targets: Int32Array
-    call_offsets: Int32Array
-    call_inner: Int32Array
-    call_return: Int32Array
-    inner_offsets: Int32Array
-    inner_low: Int32Array
-    inner_high: Int32Array
-    inner_next: Int32Array
-    byte_class: UInt8Array
-    class_byte: Int32Array
-    start: int
-    accept: int
-
-    @property
-    def num_states(self) -> int:
-        """States, inner ones not counted."""
-        return len(self.call_offsets) - 1
-
-    @property
-    def num_classes(self) -> int:
-        """Byte classes; the width of a row of the deterministic tables."""
-        return len(self.class_byte)
-
-    @property
-    def max_items(self) -> int:
-        """More items than one step can gather: each edge adds one at a time, and a character has at most four bytes."""
-        return 5 * len(self.call_inner) + 2
-
-
-def build_nfa(node: Node, *, max_states: int = DEFAULT_MAX_STATES) -> ByteNfa:
-    """The automaton of the byte strings of `node`.
+def build_nfa(
+    grammar: Node | Grammar,
+    *,
+    max_states: int = DEFAULT_MAX_STATES,
+    max_product_states: int = DEFAULT_MAX_PRODUCT_STATES,
+) -> ByteNfa:
+    """The automaton of the byte strings of `grammar`.
 
     Raises:
-        GrammarTooLargeError: it would have more than `max_states` states.
+        InvalidGrammarError: a reference names no rule.
+        UnsupportedGrammarError: left recursion through several rules, or recursion where it cannot be; the rules are named.
+        GrammarTooLargeError: it would have more than `max_states` states, or an intersection or difference
+            more than `max_product_states`.
     """
-    if _size(node) > max_states:
+    plan = plan_rules(grammar if isinstance(grammar, Grammar) else Grammar(grammar))
+    return _build(plan, max_states, _Combiner(plan, max_states, max_product_states))
+
+
+def is_empty(node: Node, *, max_product_states: int = DEFAULT_MAX_PRODUCT_STATES) -> bool:
+    """Whether no text matches `node`, which has no references.
+
+    Raises:
+        GrammarTooLargeError: an intersection or difference in it needs more than `max_product_states` states to tell.
+    """
+    return build_nfa(node, max_product_states=max_product_states).start < 0
+
+
+def are_disjoint(left: Node, right: Node, *, max_product_states: int = DEFAULT_MAX_PRODUCT_STATES) -> bool:
+    """Whether no text matches both; see `is_empty`."""
+    return is_empty(both(left, right), max_product_states=max_product_states)
+
+
+def is_subset(left: Node, right: Node, *, max_product_states: int = DEFAULT_MAX_PRODUCT_STATES) -> bool:
+    """Whether every text of `left` matches `right`; see `is_empty`."""
+    return is_empty(without(left, right), max_product_states=max_product_states)
+
+
+class _Combiner:
+    """Intersections and differences of one grammar, each made once."""
+
+    def __init__(self, plan: RulePlan, max_states: int, max_product_states: int) -> None:
+        # Neither side recurses, so that all references in it can be replaced.
+        self._rules = {**plan.inlined, **plan.called}
+        self._max_states = max_states
+        self._max_product_states = max_product_states
+        self._made: dict[Node, ByteDfa | None] = {}
+
+    def __call__(self, node: Both | Without) -> ByteDfa | None:
+        if node not in self._made:
+            combine = intersection if isinstance(node, Both) else difference
+            left, right = (
+                _build(RulePlan(side, self._rules, {}), self._max_states, self) for side in (node.left, node.right)
+            )
+            self._made[node] = combine(left, right, max_states=self._max_product_states)
+        return self._made[node]
+
+
+def _build(plan: RulePlan, max_states: int, combine: _Combiner) -> ByteNfa:
+    sizes: dict[str, int] = {}
+
+    def inlined(name: str) -> int:
+        if name not in plan.inlined:
+            return 1
+        if name not in sizes:
+            sizes[name] = size_of(plan.inlined[name], inlined)
+        return sizes[name]
+
+    if sum(size_of(node, inlined) for node in (plan.start, *plan.called.values())) > max_states:
         raise GrammarTooLargeError(
             f"building the automaton: it needs more than {max_states} states; lower the bounds of the repeats or raise max_states"
         )
-    graph = _Graph()
-    start = graph.new_state()
-    accept = graph.add(node, start)
-    if graph.tests:
-        graph, start, accept = _resolve_tests(graph, start, accept)
-    return _pack(graph, start, accept)
+    graph = Graph(plan.inlined, combine)
+    start, accept = graph.add_part(plan.start)
+    borders = {name: graph.add_part(node) for name, node in plan.called.items()}
+    live = _live_states(graph, start, accept, borders)
+    return _pack(_Trimmed(graph, live, {accept, *(end for _, end in borders.values())}), start, borders)
 
 
-def _size(node: Node) -> int:
-    """States that `node` adds to a graph; known before any is made."""
-    match node:
-        case Bytes(data):
-            return len(data)
-        case Chars() | TextEdge():
-            return 1
-        case Concat(parts):
-            return sum(map(_size, parts))
-        case Alternate(options):
-            return 1 + sum(map(_size, options))
-        case Choices(texts):
-            return 1 + sum(len(text) - _shared(before, text) for before, text in pairwise((b"", *texts)))
-        case Repeat(item, low, high):
-            copies = max(low, 1) if high is None else high
-            return 1 + copies * _size(item)
-
-
-def _shared(left: bytes, right: bytes) -> int:
-    """Length of the longest common prefix."""
-    limit = min(len(left), len(right))
-    return next((i for i in range(limit) if left[i] != right[i]), limit)
-
-
-class _Graph:
-    """An automaton while it grows: states are ints, an edge carries a whole character as a `Utf8Fragment`."""
-
-    def __init__(self) -> None:
-        self.empty: list[list[int]] = []
-        self.edges: list[list[tuple[Utf8Fragment, int]]] = []
-        self.tests: dict[int, list[tuple[bool, int]]] = defaultdict(list)  # source -> (is a test for the end, target)
-        self._fragments: dict[int, Utf8Fragment | None] = {}
-
-    def new_state(self) -> int:
-        self.empty.append([])
-        self.edges.append([])
-        return len(self.empty) - 1
-
-    def add(self, node: Node, source: int) -> int:
-        """Add the texts of `node` behind `source`; returns the state they end in. Only out-edges are added to `source`."""
-        match node:
-            case Bytes(data):
-                for byte in data:
-                    target = self.new_state()
-                    self.edges[source].append((_BYTE_FRAGMENTS[byte], target))
-                    source = target
-                return source
-            case Chars():
-                return self._add_chars(node, source)
-            case TextEdge(end):
-                target = self.new_state()
-                self.tests[source].append((end, target))
-                return target
-            case Concat(parts):
-                for part in parts:
-                    source = self.add(part, source)
-                return source
-            case Alternate(options):
-                target = self.new_state()
-                for option in options:
-                    self.empty[self.add(option, source)].append(target)
-                return target
-            case Choices(texts):
-                return self._add_choices(texts, source)
-            case Repeat(item, low, high):
-                return self._add_repeat(item, low, high, source)
-
-    def _add_chars(self, node: Chars, source: int) -> int:
-        # Copies of a repeated item share the node: its identity spares the hash of a large set for each copy.
-        if id(node) not in self._fragments:
-            self._fragments[id(node)] = utf8_fragment(node.charset)
-        fragment = self._fragments[id(node)]
-        target = self.new_state()
-        if fragment is not None:
-            self.edges[source].append((fragment, target))
-        return target
-
-    def _add_choices(self, texts: tuple[bytes, ...], source: int) -> int:
-        """A tree of the sorted `texts`: common prefixes share their states."""
-        end = self.new_state()
-        path = [source]  # path[i] is the state behind the first i bytes of the text before
-        for before, text in pairwise((b"", *texts)):
-            shared = _shared(before, text)
-            del path[shared + 1 :]
-            for byte in text[shared:]:
-                path.append(self.new_state())
-                self.edges[path[-2]].append((_BYTE_FRAGMENTS[byte], path[-1]))
-            self.empty[path[-1]].append(end)
-        return end
-
-    def _add_repeat(self, item: Node, low: int, high: int | None, source: int) -> int:
-        if high is None:
-            for _ in range(low - 1):
-                source = self.add(item, source)
-            head = self.new_state()
-            self.empty[source].append(head)
-            last = self.add(item, head)
-            self.empty[last].append(head)
-            return last if low else head
-        for _ in range(low):
-            source = self.add(item, source)
-        if high == low:
-            return source
-        end = self.new_state()
-        for _ in range(high - low):
-            self.empty[source].append(end)
-            source = self.add(item, source)
-        self.empty[source].append(end)
-        return end
-
-
-_BYTE_FRAGMENTS = [Utf8Fragment(interior=0, edges=((0, byte, byte, 1),)) for byte in range(256)]
-
-
-def _resolve_tests(graph: _Graph, start: int, accept: int) -> tuple[_Graph, int, int]:
-    """The same texts without position tests: states are paired with what is known of the place.
-
-    The pairs (state, bytes were read, end was promised) are explored from the start. A test for the begin is passed only before
-    the first byte; after a passed test for the end no byte may follow.
-    """
-    resolved = _Graph()
-    names: dict[tuple[int, bool, bool], int] = {}
-    waiting: list[tuple[int, bool, bool]] = []
-
-    def name(state: int, moved: bool, ended: bool) -> int:
-        key = (state, moved, ended)
-        if key not in names:
-            names[key] = resolved.new_state()
-            waiting.append(key)
-        return names[key]
-
-    first, last = name(start, False, False), resolved.new_state()
+def _live_states(graph: Graph, start: int, accept: int, borders: Mapping[str, tuple[int, int]]) -> bytearray:
+    """1 for each state on a path of a whole text; a reference is on one if its rule has a text and what follows it has one."""
+    size = len(graph.empty)
+    steps = [[*graph.empty[state], *(target for _, target in graph.edges[state])] for state in range(size)]
+    for state, targets in graph.specials.items():
+        steps[state] += [target for _, target in targets]
+    productive = _productive_states(graph, steps, [accept, *(end for _, end in borders.values())], borders)
+    live = bytearray(size)
+    waiting = [start] if productive[start] else []
     while waiting:
-        state, moved, ended = waiting.pop()
-        source = names[state, moved, ended]
-        if state == accept:
-            resolved.empty[source].append(last)
-        resolved.empty[source] += [name(target, moved, ended) for target in graph.empty[state]]
-        for is_end, target in graph.tests.get(state, ()):
-            if is_end or not moved:
-                resolved.empty[source].append(name(target, moved, ended or is_end))
-        if not ended:
-            resolved.edges[source] += [(fragment, name(target, True, False)) for fragment, target in graph.edges[state]]
-    return resolved, first, last
+        state = waiting.pop()
+        if live[state]:
+            continue
+        live[state] = 1
+        waiting += [target for target in steps[state] if productive[target]]
+        for name, target in graph.refs.get(state, ()):
+            if productive[target] and productive[borders[name][0]]:
+                waiting += (target, borders[name][0])
+    return live
 
 
-def _live_states(graph: _Graph, start: int, accept: int) -> list[int]:
-    """States on a path from `start` to `accept`, in ascending order."""
-    forward = [
-        [*graph.empty[state], *(target for _, target in graph.edges[state])] for state in range(len(graph.empty))
-    ]
-    backward: list[list[int]] = [[] for _ in forward]
-    for state, targets in enumerate(forward):
+def _productive_states(
+    graph: Graph, steps: list[list[int]], ends: list[int], borders: Mapping[str, tuple[int, int]]
+) -> bytearray:
+    """1 for each state from which the end of its own rule can be reached."""
+    before: list[list[int]] = [[] for _ in steps]
+    for state, targets in enumerate(steps):
         for target in targets:
-            backward[target].append(state)
-    reachable = _reach(forward, start)
-    productive = _reach(backward, accept)
-    return [state for state in range(len(forward)) if reachable[state] and productive[state]]
-
-
-def _reach(neighbours: list[list[int]], origin: int) -> bytearray:
-    seen = bytearray(len(neighbours))
-    seen[origin] = 1
-    waiting = [origin]
+            before[target].append(state)
+    # A reference waits for two states: the one behind it and the first of its rule.
+    partners: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for state, refs in graph.refs.items():
+        for name, target in refs:
+            entry = borders[name][0]
+            partners[target].append((state, entry))
+            partners[entry].append((state, target))
+    productive = bytearray(len(steps))
+    waiting = list(ends)
     while waiting:
-        for state in neighbours[waiting.pop()]:
-            if not seen[state]:
-                seen[state] = 1
-                waiting.append(state)
-    return seen
+        state = waiting.pop()
+        if productive[state]:
+            continue
+        productive[state] = 1
+        waiting += before[state]
+        waiting += [source for source, other in partners.get(state, ()) if productive[other] or other == state]
+    return productive
 
 
-def _pack(graph: _Graph, start: int, accept: int) -> ByteNfa:
-    """Trim `graph`, lay its fragments side by side, and find the byte classes."""
-    live = _live_states(graph, start, accept)
-    number = [-1] * len(graph.empty)
-    for new, old in enumerate(live):
-        number[old] = new
-    spelling = _Spelling()
+class _Trimmed:
+    """The live part of a graph; states with one empty edge and nothing else stand for the state behind it."""
+
+    def __init__(self, graph: Graph, live: bytearray, ends: set[int]) -> None:
+        self.graph = graph
+        self.ends = ends
+        self._live = live
+        self._stand_in: dict[int, int] = {}
+        self.states = [state for state in range(len(live)) if live[state] and self.resolved(state) == state]
+
+    def is_live(self, state: int) -> bool:
+        return bool(self._live[state])
+
+    def resolved(self, state: int) -> int:
+        """The state that `state` stands for."""
+        path = []
+        while (following := self._only_empty(state)) >= 0:
+            path.append(state)
+            state = following
+        for passed in path:
+            self._stand_in[passed] = state
+        return state
+
+    def empty(self, state: int) -> list[int]:
+        """States reached without a byte."""
+        return list(dict.fromkeys(self.resolved(target) for target in self.graph.empty[state] if self._live[target]))
+
+    def edges(self, state: int) -> list[tuple[ByteDfa, int]]:
+        """Labelled edges."""
+        return [(label, self.resolved(target)) for label, target in self.graph.edges[state] if self._live[target]]
+
+    def specials(self, state: int) -> list[tuple[int, int]]:
+        """Special tokens and targets."""
+        return [
+            (token, self.resolved(target)) for token, target in self.graph.specials.get(state, ()) if self._live[target]
+        ]
+
+    def refs(self, state: int, borders: Mapping[str, tuple[int, int]]) -> list[tuple[str, int]]:
+        """References and the states to return to; -1 where only the end of the rule follows."""
+        found = []
+        for name, target in self.graph.refs.get(state, ()):
+            if self._live[target] and self._live[borders[name][0]]:
+                behind = self.resolved(target)
+                found.append((name, -1 if self._is_bare_end(behind) else behind))
+        return found
+
+    def _is_bare_end(self, state: int) -> bool:
+        graph = self.graph
+        return state in self.ends and not (
+            graph.empty[state] or graph.edges[state] or graph.refs.get(state) or graph.specials.get(state)
+        )
+
+    def _only_empty(self, state: int) -> int:
+        if state in self._stand_in:
+            return self._stand_in[state]
+        graph = self.graph
+        if state in self.ends or graph.edges[state] or graph.refs.get(state) or graph.specials.get(state):
+            return -1
+        targets = {target for target in graph.empty[state] if self._live[target]}
+        return targets.pop() if len(targets) == 1 else -1
+
+
+def _pack(trimmed: _Trimmed, start: int, borders: Mapping[str, tuple[int, int]]) -> ByteNfa:
+    """Lay states and labels side by side, and find the byte classes."""
+    number = {state: new for new, state in enumerate(trimmed.states)}
+    live_rules = {name: pair for name, pair in borders.items() if trimmed.is_live(pair[0])}
+    if live_rules:
+        refuse_left_recursion(trimmed, live_rules)
+    labels = _Labels()
     empty_counts, empty_targets = [0], []
     call_counts, call_inner, call_return = [0], [], []
-    for state in live:
-        empty_targets += [number[target] for target in graph.empty[state] if number[target] >= 0]
-        for fragment, target in graph.edges[state]:
-            if number[target] >= 0:
-                call_inner.append(spelling.entry(fragment))
-                call_return.append(number[target])
+    ref_counts, ref_entry, ref_return = [0], [], []
+    for state in trimmed.states:
+        empty_targets += [number[target] for target in trimmed.empty(state)]
+        for label, target in trimmed.edges(state):
+            call_inner.append(labels.entry(label))
+            call_return.append(number[target])
+        for token, target in trimmed.specials(state):
+            call_inner.append(labels.special(token))
+            call_return.append(number[target])
+        for name, behind in trimmed.refs(state, borders):
+            ref_entry.append(number[trimmed.resolved(borders[name][0])])
+            ref_return.append(number[behind] if behind >= 0 else -1)
         empty_counts.append(len(empty_targets))
         call_counts.append(len(call_inner))
-    if len(spelling.rows) * len(live) >= 2**31:
+        ref_counts.append(len(ref_entry))
+    if max(labels.num_inner, len(number)) >= 1 << STATE_BITS:
         raise GrammarTooLargeError(
-            f"building the automaton: {len(live)} states with {len(spelling.rows)} inner states are too many"
+            f"building the automaton: {len(number)} states and {labels.num_inner} inner states; at most {1 << STATE_BITS} can be numbered"
         )
-    edges = np.array([edge for row in spelling.rows for edge in row], np.int32).reshape(-1, 3)
-    byte_class, class_byte = _byte_classes(edges[:, 0], edges[:, 1])
+    edges = labels.edges()
+    byte_class, class_byte = _byte_classes(edges[edges[:, 0] < _BYTES])
+    columns = np.concatenate([byte_class, len(class_byte) + np.arange(len(labels.special_ids))]).astype(np.int32)
     return ByteNfa(
         empty_offsets=np.array(empty_counts, np.int32),
         empty_targets=np.array(empty_targets, np.int32),
         call_offsets=np.array(call_counts, np.int32),
         call_inner=np.array(call_inner, np.int32),
         call_return=np.array(call_return, np.int32),
-        inner_offsets=np.cumsum([0, *map(len, spelling.rows)], dtype=np.int32),
-        inner_low=byte_class[edges[:, 0]].astype(np.int32),
-        inner_high=byte_class[edges[:, 1]].astype(np.int32),
+        ref_offsets=np.array(ref_counts, np.int32),
+        ref_entry=np.array(ref_entry, np.int32),
+        ref_return=np.array(ref_return, np.int32),
+        pops=np.array([state in trimmed.ends for state in trimmed.states], np.uint8),
+        inner_offsets=labels.offsets(),
+        inner_low=columns[edges[:, 0]],
+        inner_high=columns[edges[:, 1]],
         inner_next=np.ascontiguousarray(edges[:, 2]),
+        inner_exits=edges[:, 3].astype(np.uint8),
+        inner_covers=labels.covers(),
         byte_class=byte_class,
-        class_byte=class_byte,
-        start=number[start],
-        accept=number[accept],
+        class_byte=np.concatenate([class_byte, np.full(len(labels.special_ids), -1, np.int32)]),
+        special_ids=np.array(labels.special_ids, np.int32),
+        start=number[trimmed.resolved(start)] if trimmed.is_live(start) else -1,
     )
 
 
-class _Spelling:
-    """The inner states of all fragments in use; `rows[i]` holds the steps (low byte, high byte, next or -1) of inner state i."""
+class _Labels:
+    """The inner states of all labels in use, side by side; special tokens stand as bytes from 256 up."""
 
     def __init__(self) -> None:
-        self.rows: list[list[tuple[int, int, int]]] = []
+        self.num_inner = 0
+        self.special_ids: list[int] = []
         self._entries: dict[int, int] = {}
+        self._counts: list[Int32Array] = []
+        self._edges: list[Int32Array] = []
+        self._covers: list[UInt8Array] = []
+        self._held: list[ByteDfa] = []  # identities are keys, so the objects must live
 
-    def entry(self, fragment: Utf8Fragment) -> int:
-        """The inner state where `fragment` begins, laid out when it is first used."""
-        base = self._entries.get(id(fragment))
+    def entry(self, label: ByteDfa) -> int:
+        """The inner state where `label` begins, laid out when it is first used."""
+        base = self._entries.get(id(label))
         if base is None:
-            base = self._entries[id(fragment)] = len(self.rows)
-            self.rows += [[] for _ in range(1 + fragment.interior)]
-            for source, low, high, target in fragment.edges:
-                following = -1 if target == EXIT else _inner(base, target)
-                self.rows[_inner(base, source)].append((low, high, following))
+            base = self._entries[id(label)] = self.num_inner
+            edges = label.edges.copy()
+            edges[edges[:, 2] >= 0, 2] += base
+            self._held.append(label)
+            self._edges.append(edges)
+            self._counts.append(np.diff(label.offsets))
+            covers = np.full(len(label.offsets) - 1, label.covers if label.covers & ANY_TEXT else 0, np.uint8)
+            covers[0] = label.covers
+            self._covers.append(covers)
+            self.num_inner += len(label.offsets) - 1
         return base
 
+    def special(self, token_id: int) -> int:
+        """The inner state that reads the special token."""
+        if token_id not in self.special_ids:
+            self.special_ids.append(token_id)
+            column = _BYTES + len(self.special_ids) - 1
+            self._entries[-1 - token_id] = self.num_inner
+            self._edges.append(np.array([[column, column, -1, 1]], np.int32))
+            self._counts.append(np.ones(1, np.int32))
+            self._covers.append(np.zeros(1, np.uint8))
+            self.num_inner += 1
+        return self._entries[-1 - token_id]
 
-def _inner(base: int, local: int) -> int:
-    """Number of a fragment's local state: the entry first, the exit left out."""
-    return base if local == ENTRY else base + local - 1
+    def edges(self) -> Int32Array:
+        """int32 [*, 4]; see `ByteDfa.edges`."""
+        return np.concatenate([np.zeros((0, 4), np.int32), *self._edges])
+
+    def covers(self) -> UInt8Array:
+        """uint8 [A]; see `ByteNfa.inner_covers`."""
+        return np.concatenate([np.zeros(0, np.uint8), *self._covers])
+
+    def offsets(self) -> Int32Array:
+        """int32 [A + 1]; rows of `edges`."""
+        return np.cumsum(np.concatenate([np.zeros(1, np.int32), *self._counts]), dtype=np.int32)
 
 
-def _byte_classes(low: Int32Array, high: Int32Array) -> tuple[UInt8Array, Int32Array]:
+def _byte_classes(edges: Int32Array) -> tuple[UInt8Array, Int32Array]:
     """Class of each byte (uint8 [256]) and the only byte of each class or -1 (int32 [C]): no edge separates bytes of one class."""
-    begins = np.zeros(257, np.int32)
+    begins = np.zeros(_BYTES + 1, np.int32)
     begins[0] = 1
-    begins[low] = 1
-    begins[high + 1] = 1
-    byte_class = (np.cumsum(begins[:256]) - 1).astype(np.uint8)
+    begins[edges[:, 0]] = 1
+    begins[edges[:, 1] + 1] = 1
+    byte_class = (np.cumsum(begins[:_BYTES]) - 1).astype(np.uint8)
     sizes = np.bincount(byte_class)
-    firsts = np.flatnonzero(begins[:256])
+    firsts = np.flatnonzero(begins[:_BYTES])
     return byte_class, np.where(sizes == 1, firsts, -1).astype(np.int32)

@@ -35,13 +35,15 @@ class TokenMask(NamedTuple):
 class GrammarStatistics:
     """Sizes and counters of one compiled grammar at one moment.
 
-    `nfa_states`, `byte_classes`: the automaton. `dfa_states`: deterministic states found so far. `table_bytes`: memory of both.
-    `masks`, `mask_bytes`: masks held now. `mask_hits`, `mask_misses`: lookups answered from them, and computed.
+    `nfa_states`, `byte_classes`: the automaton. `dfa_states`, `stack_cells`: deterministic states and stack cells found so far.
+    `table_bytes`: memory of all these. `masks`, `mask_bytes`: masks held now. `mask_hits`, `mask_misses`: lookups answered
+    from them, and computed.
     """
 
     nfa_states: int
     byte_classes: int
     dfa_states: int
+    stack_cells: int
     table_bytes: int
     masks: int
     mask_bytes: int
@@ -60,6 +62,7 @@ class CompiledGrammar:
         self.source = source
         self.vocab = vocab
         self._tables = tables
+        self._specials = {token_id: index for index, token_id in enumerate(tables.nfa.special_ids.tolist())}
         self._max_mask_bytes = max_mask_bytes
         self._masks: OrderedDict[int, TokenMask] = OrderedDict()
         self._mask_lock = threading.Lock()
@@ -83,10 +86,12 @@ class CompiledGrammar:
         return self._tables.is_accepting(state)
 
     def advance_token(self, state: int, token_id: int) -> int:
-        """The state after the bytes of a token; `DEAD` for tokens without bytes, special tokens and ids beyond the vocabulary."""
+        """The state after a token; `DEAD` for tokens without bytes, special tokens not named here and ids beyond the vocabulary."""
         vocab = self.vocab
         if not 0 <= token_id < vocab.vocab_size:
             return DEAD
+        if token_id in self._specials:
+            return self._tables.after_special(state, self._specials[token_id])
         begin, end = int(vocab.offsets[token_id]), int(vocab.offsets[token_id + 1])
         return DEAD if begin == end else self._tables.advance(state, vocab.data, begin, end)
 
@@ -123,7 +128,11 @@ class CompiledGrammar:
 
     def _compute_mask(self, state: int) -> TokenMask:
         words = np.empty_like(self._no_tokens.words)
-        allowed = self._tables.walk(state, self.vocab.trie, words)
+        allowed = self._tables.fill_mask(state, self.vocab.slices, words)
+        for token_id, index in self._specials.items():
+            if self._tables.after_special(state, index) >= 0:
+                words[token_id >> 5] |= np.int32(1) << np.int32(token_id & 31)
+                allowed += 1
         if self.is_accepting(state):
             words |= self.vocab.eos_words
             allowed += len(self.vocab.eos_ids)
@@ -150,6 +159,7 @@ class CompiledGrammar:
             nfa_states=self._tables.nfa.num_states,
             byte_classes=self._tables.nfa.num_classes,
             dfa_states=self._tables.num_states,
+            stack_cells=self._tables.num_cells,
             table_bytes=self._tables.num_bytes,
             masks=masks,
             mask_bytes=masks * self._no_tokens.words.nbytes,

@@ -11,7 +11,7 @@ from sglang_lite.grammar.automata import DEFAULT_MAX_STATES, build_nfa
 from sglang_lite.grammar.compiled import CompiledGrammar, GrammarSource
 from sglang_lite.grammar.errors import InvalidGrammarError
 from sglang_lite.grammar.regex import parse_regex
-from sglang_lite.grammar.syntax import Node
+from sglang_lite.grammar.syntax import Grammar, Node
 from sglang_lite.grammar.syntax import choices as any_of
 from sglang_lite.grammar.tables import LazyTables
 from sglang_lite.grammar.vocab import TokenVocab
@@ -79,8 +79,25 @@ class GrammarCompiler:
             lambda: self._build(GrammarSource("choices", shown), any_of(texts)),
         )
 
-    def _build(self, source: GrammarSource, node: Node) -> CompiledGrammar:
-        tables = LazyTables(build_nfa(node, max_states=self._max_states), max_bytes=self._max_table_bytes)
+    def compile_grammar(self, grammar: Grammar, source: GrammarSource) -> CompiledGrammar:
+        """The grammar that a front end made of `source`, which alone is the key: an equal source must mean an equal grammar.
+
+        Raises:
+            InvalidGrammarError: a reference names no rule, or a special token is no special token of the vocabulary.
+            UnsupportedGrammarError: left recursion, or recursion where only regular languages can be; the rules are named.
+            GrammarTooLargeError: a limit was passed.
+        """
+        return self._once(("grammar", source), lambda: self._build(source, grammar))
+
+    def _build(self, source: GrammarSource, node: Node | Grammar) -> CompiledGrammar:
+        nfa = build_nfa(node, max_states=self._max_states)
+        vocab = self.vocab
+        wrong = [i for i in nfa.special_ids.tolist() if i not in vocab.special_ids or i in vocab.eos_ids]
+        if wrong:
+            raise InvalidGrammarError(
+                f"compiling a grammar: tokens {wrong} are named as special tokens; named can be those that are special and end no text"
+            )
+        tables = LazyTables(nfa, max_bytes=self._max_table_bytes)
         return CompiledGrammar(source, self.vocab, tables, max_mask_bytes=self._max_mask_bytes)
 
     def _once(self, key: object, build: Callable[[], CompiledGrammar]) -> CompiledGrammar:

@@ -1,8 +1,9 @@
-"""All compiled loops of the package: lazy determinisation, the walk of the token trie, the layout of a trie.
+"""The compiled loops over automata: configurations and their lazy determinisation, products of automata.
 
 Tables are changed in place and never grown here: a kernel that runs out of room returns one of the `FULL_*` codes after which
-its caller grows the tables and calls again; everything found so far stays. Sets of automaton states are interned, so that
-a configuration is one int; what a configuration is made of concerns `step` and `intern` alone.
+its caller grows the tables and calls again; everything found so far stays. A configuration is a set of items, an item is a place
+in the automaton and a stack of return states. Stacks are shared lists whose cells are interned, sets are interned too, so that a
+configuration is one int; what a configuration is made of concerns `step`, `_close` and `_intern` alone.
 """
 
 from __future__ import annotations
@@ -13,179 +14,261 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from sglang_lite.grammar.automata import ByteNfa, Int32Array, UInt8Array
+from sglang_lite.grammar.nfa import STATE_BITS, ByteNfa, Int32Array, Int64Array, UInt8Array
 
 DEAD = -1  # no text continues from here
 UNKNOWN = -2  # a transition not computed yet
 FULL_STATES = -3
 FULL_ITEMS = -4
+FULL_SCRATCH = -5
+FULL_CLOSURE = -6
+FULL_CELLS = -7
+FULL_PRODUCT = -8
+OPEN_NEXT = -9  # in `slice_next`: not every character goes on, or not all to one state
+
+
+_END_ITEM = -1  # the whole text may end; lower than all others
+STATE_MASK = (1 << STATE_BITS) - 1
+_CELL_SHIFT = 2 * STATE_BITS
+_STATES, MARK, _CELLS, SEEN = 0, 1, 2, 3  # places in `DfaTables.counters`
 
 _HASH_BASIS = np.uint64(0xCBF29CE484222325)
-_HASH_PRIME = np.uint64(0x100000001B3)
+_HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _HASH_SHIFT = np.uint64(29)
 
 
 class DfaTables(NamedTuple):
-    """Deterministic states found so far (capacity S, C byte classes, N automaton states, room for M items).
+    """Deterministic states found so far (capacity S, C columns). All hash tables are powers of two long, -1 where free.
 
     Attributes:
         transitions: int32 [S, C]; next state, `DEAD` or `UNKNOWN`.
         set_offsets: int32 [S + 1]; state s is the sorted set of items `set_items[set_offsets[s] : set_offsets[s + 1]]`.
-        set_items: int32 [*].
+        set_items: int64 [*]; (stack cell, inner state, state behind it) in one number, or the end of the text.
         accepting: uint8 [S].
-        buckets: int32 [power of two]; open-addressing hash table of states, -1 where free.
-        counters: int64 [2]; number of states, number of the last mark.
-        marks: int64 [N]; a state was passed in this step if its mark is the last one.
-        scratch: int32 [M]; items of the set being built.
-        stack: int32 [N + 1]; states whose empty edges are still to be followed.
+        slice_next: int32 [S, n]; the state after any one character of set i of the vocabulary's slices, `DEAD`, `OPEN_NEXT` or `UNKNOWN`.
+        buckets: int32 [4 S]; hash table of states.
+        counters: int64 [4]; number of states, number of the last step, stack cells, places seen in the last step.
+        cell_parent, cell_return: int32 [*]; the rest of a stack and its top, a state to return to; cell 0 is the empty stack.
+        cell_buckets: int32 [*]; hash table of cells.
+        seen_keys, seen_marks: int64 [*]; hash table of the places (cell, state) passed in the step that the mark numbers.
+        stack: int64 [*]; places whose edges are still to be followed; as long as `seen_keys`.
+        scratch: int64 [*]; items of the set being built.
     """
 
     transitions: npt.NDArray[np.int32]
     set_offsets: Int32Array
-    set_items: Int32Array
+    set_items: Int64Array
     accepting: UInt8Array
+    slice_next: Int32Array
     buckets: Int32Array
-    counters: npt.NDArray[np.int64]
-    marks: npt.NDArray[np.int64]
-    scratch: Int32Array
-    stack: Int32Array
-
-
-class TrieArrays(NamedTuple):
-    """All token byte strings as a trie in preorder (n nodes, V tokens).
-
-    Attributes:
-        byte: uint8 [n]; the byte that leads to a node.
-        depth: int32 [n]; length of the node's byte string, from 1.
-        skip: int32 [n]; the node that follows the node's whole subtree.
-        token: int32 [n]; lowest token id with exactly the node's bytes, or -1.
-        next_same: int32 [V]; next token id with the same bytes, or -1.
-        max_depth: length of the longest token.
-    """
-
-    byte: UInt8Array
-    depth: Int32Array
-    skip: Int32Array
-    token: Int32Array
-    next_same: Int32Array
-    max_depth: int
+    counters: Int64Array
+    cell_parent: Int32Array
+    cell_return: Int32Array
+    cell_buckets: Int32Array
+    seen_keys: Int64Array
+    seen_marks: Int64Array
+    stack: Int64Array
+    scratch: Int64Array
 
 
 @njit(nogil=True, cache=True)
-def _bucket(items: Int32Array, begin: int, end: int, size: int) -> np.int64:
+def _bucket(items: Int64Array, begin: int, end: int, size: int) -> np.int64:
     value = _HASH_BASIS
     for i in range(begin, end):
-        value = (value ^ np.uint64(items[i])) * _HASH_PRIME
+        value = (value ^ np.uint64(items[i])) * _HASH_FACTOR
+        value ^= value >> _HASH_SHIFT
+    return np.int64(value & np.uint64(size - 1))
+
+
+@njit(nogil=True, cache=True)
+def _pair_bucket(key: int | np.integer, size: int) -> np.int64:
+    value = np.uint64(key) * _HASH_FACTOR
     value ^= value >> _HASH_SHIFT
     return np.int64(value & np.uint64(size - 1))
 
 
 @njit(nogil=True, cache=True)
-def _end_item(nfa: ByteNfa) -> int:
-    """The item of having reached the end, higher than all others."""
-    return (nfa.inner_offsets.shape[0] - 1) * (nfa.call_offsets.shape[0] - 1)
-
-
-@njit(nogil=True, cache=True)
-def _intern(gathered: int, nfa: ByteNfa, dfa: DfaTables) -> int:
+def _intern(gathered: int, dfa: DfaTables) -> int:
     """The state whose set is `scratch[:gathered]`, in any order and with repetitions; made if it is new."""
-    dfa.scratch[:gathered].sort()
+    scratch = dfa.scratch
+    if gathered > 16:
+        scratch[:gathered].sort()
+    else:
+        for i in range(1, gathered):
+            item = scratch[i]
+            place = i
+            while place > 0 and scratch[place - 1] > item:
+                scratch[place] = scratch[place - 1]
+                place -= 1
+            scratch[place] = item
     count = 1
     for i in range(1, gathered):
-        if dfa.scratch[i] != dfa.scratch[i - 1]:
-            dfa.scratch[count] = dfa.scratch[i]
+        if scratch[i] != scratch[i - 1]:
+            scratch[count] = scratch[i]
             count += 1
     size = dfa.buckets.shape[0]
-    place = _bucket(dfa.scratch, 0, count, size)
-    while dfa.buckets[place] >= 0:
-        state = int(dfa.buckets[place])
+    bucket = _bucket(scratch, np.int64(0), count, size)
+    while dfa.buckets[bucket] >= 0:
+        state = int(dfa.buckets[bucket])
         begin = dfa.set_offsets[state]
         if dfa.set_offsets[state + 1] - begin == count:
             same = True
             for i in range(count):
-                if dfa.set_items[begin + i] != dfa.scratch[i]:
+                if dfa.set_items[begin + i] != scratch[i]:
                     same = False
                     break
             if same:
                 return state
-        place = (place + 1) & (size - 1)
-    state = int(dfa.counters[0])
+        bucket = (bucket + 1) & (size - 1)
+    state = int(dfa.counters[_STATES])
     if state >= dfa.accepting.shape[0]:
         return FULL_STATES
     begin = dfa.set_offsets[state]
     if begin + count > dfa.set_items.shape[0]:
         return FULL_ITEMS
     for i in range(count):
-        dfa.set_items[begin + i] = dfa.scratch[i]
-    dfa.accepting[state] = dfa.scratch[count - 1] == _end_item(nfa)
+        dfa.set_items[begin + i] = scratch[i]
+    dfa.accepting[state] = scratch[0] == _END_ITEM
     dfa.set_offsets[state + 1] = begin + count
-    dfa.buckets[place] = state
-    dfa.counters[0] = state + 1
+    dfa.buckets[bucket] = state
+    dfa.counters[_STATES] = state + 1
     return state
 
 
 @njit(nogil=True, cache=True)
-def _close(origin: int, count: int, nfa: ByteNfa, dfa: DfaTables) -> int:
-    """Append the items that `origin` reaches without a byte to `scratch[:count]`; returns the new count."""
-    mark = dfa.counters[1]
-    if dfa.marks[origin] == mark:
-        return count
-    num_states = nfa.call_offsets.shape[0] - 1
-    dfa.marks[origin] = mark
-    dfa.stack[0] = origin
-    height = 1
+def _cell(parent: int, behind: int, dfa: DfaTables) -> int:
+    """The stack `parent` with the return state `behind` on top, or `FULL_CELLS`."""
+    size = dfa.cell_buckets.shape[0]
+    bucket = _pair_bucket((np.int64(parent) << STATE_BITS) | behind, size)
+    while dfa.cell_buckets[bucket] >= 0:
+        cell = int(dfa.cell_buckets[bucket])
+        if dfa.cell_parent[cell] == parent and dfa.cell_return[cell] == behind:
+            return cell
+        bucket = (bucket + 1) & (size - 1)
+    cell = int(dfa.counters[_CELLS])
+    if cell >= dfa.cell_parent.shape[0]:
+        return FULL_CELLS
+    dfa.cell_parent[cell] = parent
+    dfa.cell_return[cell] = behind
+    dfa.cell_buckets[bucket] = cell
+    dfa.counters[_CELLS] = cell + 1
+    return cell
+
+
+@njit(nogil=True, cache=True)
+def enter(cell: int, state: int, height: int, dfa: DfaTables) -> int:
+    """Put the place on the stack unless this step has seen it; returns the new height or `FULL_CLOSURE`."""
+    key = (np.int64(cell) << STATE_BITS) | state
+    size = dfa.seen_keys.shape[0]
+    mark = dfa.counters[MARK]
+    bucket = _pair_bucket(key, size)
+    while dfa.seen_marks[bucket] == mark:
+        if dfa.seen_keys[bucket] == key:
+            return height
+        bucket = (bucket + 1) & (size - 1)
+    if 2 * dfa.counters[SEEN] >= size:
+        return FULL_CLOSURE
+    dfa.seen_keys[bucket] = key
+    dfa.seen_marks[bucket] = mark
+    dfa.counters[SEEN] += 1
+    dfa.stack[height] = key
+    return height + 1
+
+
+@njit(nogil=True, cache=True)
+def _close(cell: int, origin: int, count: int, nfa: ByteNfa, dfa: DfaTables) -> int:
+    """Append the items that `origin` reaches without a byte to `scratch[:count]`; returns the new count or a `FULL_*` code."""
+    height = enter(cell, origin, np.int64(0), dfa)
+    if height < 0:
+        return height
     while height > 0:
+        key = dfa.stack[height - 1]
+        cell, state = int(key >> STATE_BITS), int(key & STATE_MASK)
         height -= 1
-        state = dfa.stack[height]
-        if state == nfa.accept:
-            dfa.scratch[count] = _end_item(nfa)
-            count += 1
-        for i in range(nfa.call_offsets[state], nfa.call_offsets[state + 1]):
-            dfa.scratch[count] = nfa.call_inner[i] * num_states + nfa.call_return[i]
+        first, last = nfa.call_offsets[state], nfa.call_offsets[state + 1]
+        if count + (last - first) >= dfa.scratch.shape[0]:
+            return FULL_SCRATCH
+        for i in range(first, last):
+            place = (np.int64(nfa.call_inner[i]) << STATE_BITS) | np.int64(nfa.call_return[i])
+            dfa.scratch[count] = (np.int64(cell) << _CELL_SHIFT) | place
             count += 1
         for i in range(nfa.empty_offsets[state], nfa.empty_offsets[state + 1]):
-            target = nfa.empty_targets[i]
-            if dfa.marks[target] != mark:
-                dfa.marks[target] = mark
-                dfa.stack[height] = target
-                height += 1
+            height = enter(cell, int(nfa.empty_targets[i]), height, dfa)
+            if height < 0:
+                return height
+        for i in range(nfa.ref_offsets[state], nfa.ref_offsets[state + 1]):
+            behind = int(nfa.ref_return[i])
+            inside = cell if behind < 0 else _cell(cell, behind, dfa)
+            if inside < 0:
+                return inside
+            height = enter(inside, int(nfa.ref_entry[i]), height, dfa)
+            if height < 0:
+                return height
+        if nfa.pops[state]:
+            if cell == 0:
+                dfa.scratch[count] = _END_ITEM
+                count += 1
+            else:
+                height = enter(int(dfa.cell_parent[cell]), int(dfa.cell_return[cell]), height, dfa)
+                if height < 0:
+                    return height
     return count
 
 
 @njit(nogil=True, cache=True)
 def start_state(nfa: ByteNfa, dfa: DfaTables) -> int:
     """The state before any byte; the automaton must accept some text."""
-    dfa.counters[1] += 1
-    return _intern(_close(nfa.start, 0, nfa, dfa), nfa, dfa)
+    dfa.counters[MARK] += 1
+    dfa.counters[SEEN] = 0
+    count = _close(np.int64(0), nfa.start, np.int64(0), nfa, dfa)
+    return count if count < 0 else _intern(count, dfa)
+
+
+@njit(nogil=True, cache=True)
+def _edge(inner: int, byte_class: int, nfa: ByteNfa) -> int:
+    """The step of inner state `inner` that reads `byte_class`, or -1."""
+    low, high = nfa.inner_offsets[inner], nfa.inner_offsets[inner + 1]
+    while high - low > 4:
+        middle = (low + high) >> 1
+        if nfa.inner_low[middle] <= byte_class:
+            low = middle
+        else:
+            high = middle
+    for edge in range(low, high):
+        if nfa.inner_low[edge] <= byte_class <= nfa.inner_high[edge]:
+            return edge
+    return -1
 
 
 @njit(nogil=True, cache=True)
 def step(state: int, byte_class: int, nfa: ByteNfa, dfa: DfaTables) -> int:
     """Compute and store the transition of `state` on `byte_class`; returns it, or a `FULL_*` code."""
-    dfa.counters[1] += 1
-    num_states = nfa.call_offsets.shape[0] - 1
-    end_item = _end_item(nfa)
+    dfa.counters[MARK] += 1
+    dfa.counters[SEEN] = 0
     count = 0
     for i in range(dfa.set_offsets[state], dfa.set_offsets[state + 1]):
         item = dfa.set_items[i]
-        if item == end_item:
+        if item == _END_ITEM:
             continue
-        inner = item // num_states
-        behind = item - inner * num_states
-        for edge in range(nfa.inner_offsets[inner], nfa.inner_offsets[inner + 1]):
-            if byte_class > nfa.inner_high[edge]:
-                continue
-            if byte_class >= nfa.inner_low[edge]:
-                following = nfa.inner_next[edge]
-                if following >= 0:
-                    dfa.scratch[count] = following * num_states + behind
-                    count += 1
-                else:
-                    count = _close(behind, count, nfa, dfa)
-            break
+        edge = _edge(int((item >> STATE_BITS) & STATE_MASK), byte_class, nfa)
+        if edge < 0:
+            continue
+        behind = int(item & STATE_MASK)
+        cell = int(item >> _CELL_SHIFT)
+        following = nfa.inner_next[edge]
+        if following >= 0:
+            if count >= dfa.scratch.shape[0]:
+                return FULL_SCRATCH
+            place = (np.int64(following) << STATE_BITS) | np.int64(behind)
+            dfa.scratch[count] = (np.int64(cell) << _CELL_SHIFT) | place
+            count += 1
+        if nfa.inner_exits[edge]:
+            count = _close(cell, behind, count, nfa, dfa)
+            if count < 0:
+                return count
     target = DEAD
     if count > 0:
-        target = _intern(count, nfa, dfa)
+        target = _intern(count, dfa)
         if target < 0:
             return target
     dfa.transitions[state, byte_class] = target
@@ -193,13 +276,22 @@ def step(state: int, byte_class: int, nfa: ByteNfa, dfa: DfaTables) -> int:
 
 
 @njit(nogil=True, cache=True)
-def expand(state: int, nfa: ByteNfa, dfa: DfaTables) -> int:
-    """Compute all transitions of `state`; returns 0 or a `FULL_*` code."""
-    for byte_class in range(dfa.transitions.shape[1]):
-        if dfa.transitions[state, byte_class] == UNKNOWN:
-            target = step(state, byte_class, nfa, dfa)
+def next_state(state: int, byte_class: int, nfa: ByteNfa, dfa: DfaTables) -> int:
+    """The transition of `state` on `byte_class`, computed if need be: a state, `DEAD` or a `FULL_*` code."""
+    target = int(dfa.transitions[state, byte_class])
+    return step(state, byte_class, nfa, dfa) if target == UNKNOWN else target
+
+
+@njit(nogil=True, cache=True)
+def expand(begin: int, end: int, nfa: ByteNfa, dfa: DfaTables) -> int:
+    """Compute all transitions of the states from `begin` up to `end`, those found on the way included; returns 0 or a `FULL_*` code."""
+    state = begin
+    while state < min(end, dfa.counters[_STATES]):
+        for column in range(dfa.transitions.shape[1]):
+            target = next_state(state, column, nfa, dfa)
             if target < DEAD:
                 return target
+        state += 1
     return 0
 
 
@@ -219,25 +311,20 @@ def advance_known(
 def advance(state: int, data: UInt8Array, begin: int, end: int, nfa: ByteNfa, dfa: DfaTables) -> int:
     """The state after `data[begin:end]`, `DEAD`, or a `FULL_*` code."""
     for i in range(begin, end):
-        byte_class = int(nfa.byte_class[data[i]])
-        target = int(dfa.transitions[state, byte_class])
-        if target == UNKNOWN:
-            target = step(state, byte_class, nfa, dfa)
-        if target < 0:
-            return target
-        state = target
+        state = next_state(state, int(nfa.byte_class[data[i]]), nfa, dfa)
+        if state < 0:
+            return state
     return state
 
 
 @njit(nogil=True, cache=True)
 def only_byte(state: int, nfa: ByteNfa, dfa: DfaTables) -> int:
-    """The byte that must come next in `state`; -1 if the text may end here or several bytes may follow."""
+    """The byte that must come next in `state`; -1 if the text may end here or several bytes or special tokens may follow."""
     if dfa.accepting[state]:
         return -1
     only = -1
-    num_states = nfa.call_offsets.shape[0] - 1
     for i in range(dfa.set_offsets[state], dfa.set_offsets[state + 1]):
-        inner = dfa.set_items[i] // num_states
+        inner = (dfa.set_items[i] >> STATE_BITS) & STATE_MASK
         for edge in range(nfa.inner_offsets[inner], nfa.inner_offsets[inner + 1]):
             low = int(nfa.inner_low[edge])
             if low != nfa.inner_high[edge] or (only >= 0 and only != low):
@@ -254,12 +341,9 @@ def follow_forced(state: int, room: UInt8Array, nfa: ByteNfa, dfa: DfaTables) ->
         byte = only_byte(state, nfa, dfa)
         if byte < 0:
             break
-        byte_class = int(nfa.byte_class[byte])
-        target = int(dfa.transitions[state, byte_class])
-        if target == UNKNOWN:
-            target = step(state, byte_class, nfa, dfa)
-            if target < 0:
-                return count, state, target
+        target = next_state(state, int(nfa.byte_class[byte]), nfa, dfa)
+        if target < DEAD:
+            return count, state, target
         room[count] = byte
         count += 1
         state = target
@@ -267,100 +351,75 @@ def follow_forced(state: int, room: UInt8Array, nfa: ByteNfa, dfa: DfaTables) ->
 
 
 @njit(nogil=True, cache=True)
-def walk(state: int, trie: TrieArrays, words: Int32Array, nfa: ByteNfa, dfa: DfaTables) -> int:
-    """Set the bit of every token whose bytes keep `state` alive; `words`, int32 [ceil(V / 32)], is overwritten.
-
-    Returns the number of tokens allowed, or a `FULL_*` code (the words then mean nothing).
-    """
-    words[:] = 0
-    path = np.empty(trie.max_depth + 1, np.int32)
-    path[0] = state
-    allowed = 0
-    node = 0
-    while node < trie.byte.shape[0]:
-        depth = trie.depth[node]
-        byte_class = int(nfa.byte_class[trie.byte[node]])
-        source = int(path[depth - 1])
-        target = int(dfa.transitions[source, byte_class])
-        if target == UNKNOWN:
-            target = step(source, byte_class, nfa, dfa)
-            if target < DEAD:
-                return target
-        if target == DEAD:
-            node = int(trie.skip[node])
-            continue
-        path[depth] = target
-        token = int(trie.token[node])
-        while token >= 0:
-            words[token >> 5] |= np.int32(1) << np.int32(token & 31)
-            allowed += 1
-            token = int(trie.next_same[token])
-        node += 1
-    return allowed
-
-
-@njit(nogil=True, cache=True)
 def rehash(dfa: DfaTables) -> None:
-    """Enter all states into the empty `buckets`."""
+    """Enter all states and stack cells into the empty `buckets` and `cell_buckets`."""
     size = dfa.buckets.shape[0]
-    for state in range(dfa.counters[0]):
-        place = _bucket(dfa.set_items, dfa.set_offsets[state], dfa.set_offsets[state + 1], size)
-        while dfa.buckets[place] >= 0:
-            place = (place + 1) & (size - 1)
-        dfa.buckets[place] = state
+    for state in range(dfa.counters[_STATES]):
+        bucket = _bucket(dfa.set_items, int(dfa.set_offsets[state]), int(dfa.set_offsets[state + 1]), size)
+        while dfa.buckets[bucket] >= 0:
+            bucket = (bucket + 1) & (size - 1)
+        dfa.buckets[bucket] = state
+    size = dfa.cell_buckets.shape[0]
+    for cell in range(1, dfa.counters[_CELLS]):
+        bucket = _pair_bucket((np.int64(dfa.cell_parent[cell]) << STATE_BITS) | dfa.cell_return[cell], size)
+        while dfa.cell_buckets[bucket] >= 0:
+            bucket = (bucket + 1) & (size - 1)
+        dfa.cell_buckets[bucket] = cell
 
 
 @njit(nogil=True, cache=True)
-def lay_out_trie(order: Int32Array, data: UInt8Array, offsets: Int32Array, trie: TrieArrays) -> int:
-    """Fill `trie` from tokens in `order` (by bytes, then id); its node arrays have room for all bytes. Returns the number of nodes."""
-    count = 0
-    open_nodes = np.empty(trie.max_depth + 1, np.int32)
-    height = 0
-    previous = -1
-    for token in order:
-        begin, end = offsets[token], offsets[token + 1]
-        shared = 0
-        if previous >= 0:
-            earlier, limit = offsets[previous], min(end - begin, offsets[previous + 1] - offsets[previous])
-            while shared < limit and data[earlier + shared] == data[begin + shared]:
-                shared += 1
-        if previous >= 0 and shared == end - begin == offsets[previous + 1] - offsets[previous]:
-            trie.next_same[previous] = token
-            previous = token
-            continue
-        while height > shared:
-            height -= 1
-            trie.skip[open_nodes[height]] = count
-        for i in range(begin + shared, end):
-            trie.byte[count] = data[i]
-            trie.depth[count] = i - begin + 1
-            trie.token[count] = -1
-            open_nodes[height] = count
-            height += 1
-            count += 1
-        trie.token[count - 1] = token
-        previous = token
-    while height > 0:
-        height -= 1
-        trie.skip[open_nodes[height]] = count
+def product(
+    left: Int32Array, right: Int32Array, columns: Int32Array, pairs: Int64Array, buckets: Int32Array, table: Int32Array
+) -> int:
+    """Pair the states of two complete transition tables; `DEAD` on the right goes on as long as the left side lives.
+
+    Args:
+        left, right: int32 [S, *], [T, *]; transitions, `DEAD` allowed.
+        columns: int32 [J, 2]; the column of `left` and of `right` for each joint column.
+        pairs: int64 [P]; filled with `(left << 32) | (right + 1)`; `pairs[0]` is the start, already there.
+        buckets: int32 [power of two, at least 2 P]; all -1.
+        table: int32 [P, J]; filled with the pair that follows, or `DEAD`.
+
+    Returns the number of pairs, or `FULL_PRODUCT` if there are more than P.
+    """
+    size = buckets.shape[0]
+    buckets[_pair_bucket(pairs[0], size)] = 0
+    count = 1
+    at = 0
+    while at < count:
+        first, second = int(pairs[at] >> 32), int(pairs[at] & 0xFFFFFFFF) - 1
+        for column in range(columns.shape[0]):
+            target = int(left[first, columns[column, 0]])
+            if target < 0:
+                table[at, column] = DEAD
+                continue
+            other = -1 if second < 0 else int(right[second, columns[column, 1]])
+            key = (np.int64(target) << 32) | np.int64(other + 1)
+            bucket = _pair_bucket(key, size)
+            while buckets[bucket] >= 0 and pairs[buckets[bucket]] != key:
+                bucket = (bucket + 1) & (size - 1)
+            if buckets[bucket] < 0:
+                if count >= pairs.shape[0]:
+                    return FULL_PRODUCT
+                pairs[count] = key
+                buckets[bucket] = count
+                count += 1
+            table[at, column] = buckets[bucket]
+        at += 1
     return count
 
 
 @njit(nogil=True, cache=True)
-def check_trie(trie: TrieArrays, data: UInt8Array, offsets: Int32Array, seen: UInt8Array) -> int:
-    """Read every token back from the trie and mark it in `seen`, uint8 [V]; returns the first id whose bytes differ, or -1."""
-    path = np.empty(trie.max_depth + 1, np.uint8)
-    for node in range(trie.byte.shape[0]):
-        depth = trie.depth[node]
-        path[depth - 1] = trie.byte[node]
-        token = int(trie.token[node])
-        while token >= 0:
-            begin = offsets[token]
-            if offsets[token + 1] - begin != depth:
-                return token
-            for i in range(depth):
-                if path[i] != data[begin + i]:
-                    return token
-            seen[token] = 1
-            token = int(trie.next_same[token])
-    return -1
+def mark_live(table: Int32Array, live: UInt8Array) -> None:
+    """Spread `live`, uint8 [P], backwards over `table`, int32 [P, J], until every state that reaches a live one is live."""
+    changed = True
+    while changed:
+        changed = False
+        for state in range(table.shape[0] - 1, -1, -1):
+            if live[state]:
+                continue
+            for column in range(table.shape[1]):
+                if table[state, column] >= 0 and live[table[state, column]]:
+                    live[state] = 1
+                    changed = True
+                    break

@@ -8,6 +8,8 @@ A pattern means the set of texts that `re.fullmatch` accepts:
 - `^`, `\A`, `$` and `\Z` are the ends of the whole text, wherever they stand. `$` is strict: it is not also true before a last line feed.
 - Groups, named or not, only group; greedy and lazy quantifiers match the same texts.
 - Beyond `re`: `\u{...}`, surrogate pairs, `(?<name>...)`, `\p{Lu}` with general categories.
+- `dialect="ecma"` reads a pattern as ECMA-262 does where the two differ: `\d` and `\w` are ASCII, `\s` is ECMA's white space, `.` leaves
+  out all four line terminators, `[]` is nothing and `[^]` anything, `\cX` is a control, and a hyphen beside a shorthand is itself.
 - Refused by name: look-around, back-references, conditionals, atomic groups, possessive quantifiers, word boundaries,
   the flags `m`, `x`, `L`.
 
@@ -18,6 +20,7 @@ from __future__ import annotations
 
 import string
 from dataclasses import replace
+from typing import Literal
 
 from sglang_lite.grammar.charset import ANY, CharSet
 from sglang_lite.grammar.errors import GrammarTooLargeError
@@ -27,6 +30,7 @@ from sglang_lite.grammar.syntax import Bytes, Chars, Node, TextEdge, alternate, 
 
 MAX_NESTING = 100  # groups in groups; keeps the recursion of parser and builder far from Python's limit
 _NOT_LINE_FEED = CharSet.single(0x0A).negate()
+_NOT_LINE_END = CharSet.of([(0x0A, 0x0A), (0x0D, 0x0D), (0x2028, 0x2029)]).negate()
 _FLAG_FIELDS = {"i": "ignore_case", "s": "dot_all", "a": "ascii_only"}
 _REFUSED_FLAGS = {"m": "multi-line anchors", "x": "verbose layout", "L": "locale classes"}
 _REFUSED_GROUPS = (
@@ -40,7 +44,7 @@ _REFUSED_GROUPS = (
 )
 
 
-def parse_regex(pattern: str) -> Node:
+def parse_regex(pattern: str, *, dialect: Literal["python", "ecma"] = "python") -> Node:
     """The syntax of `pattern`, to be matched against a whole text.
 
     Raises:
@@ -50,7 +54,7 @@ def parse_regex(pattern: str) -> Node:
     """
     if not isinstance(pattern, str):
         raise TypeError(f"compiling a regular expression: expected a str, got {type(pattern).__name__}")
-    return _Parser(pattern).parse()
+    return _Parser(pattern).parse(Flags(ascii_only=dialect == "ecma", ecma=dialect == "ecma"))
 
 
 class _Parser:
@@ -60,8 +64,7 @@ class _Parser:
         self.scanner = Scanner(pattern)
         self.depth = 0
 
-    def parse(self) -> Node:
-        flags = Flags()
+    def parse(self, flags: Flags) -> Node:
         while (ahead := self._global_flags(flags)) is not None:
             flags = ahead
         node = self._alternation(flags)
@@ -104,7 +107,7 @@ class _Parser:
         if char == "[":
             return Chars(read_class(scanner, flags))
         if char == ".":
-            return Chars(ANY if flags.dot_all else _NOT_LINE_FEED)
+            return Chars(ANY if flags.dot_all else _NOT_LINE_END if flags.ecma else _NOT_LINE_FEED)
         if char in "^$":
             return TextEdge(end=char == "$")
         if char == "\\":

@@ -10,6 +10,10 @@ from sglang_lite.grammar.scanner import Scanner
 from sglang_lite.grammar.unicode_sets import category, fold_case, shorthand
 
 _CONTROLS = {"a": 0x07, "b": 0x08, "f": 0x0C, "n": 0x0A, "r": 0x0D, "t": 0x09, "v": 0x0B}
+_ECMA_SPACE = CharSet.of(
+    [(0x09, 0x0D), (0x20, 0x20), (0xA0, 0xA0), (0x1680, 0x1680), (0x2000, 0x200A)]
+    + [(0x2028, 0x2029), (0x202F, 0x202F), (0x205F, 0x205F), (0x3000, 0x3000), (0xFEFF, 0xFEFF)]
+)
 _FIXED_HEX = {"x": 2, "u": 4, "U": 8}
 _REFUSED = {
     "b": r"the word boundary \b",
@@ -23,11 +27,12 @@ _REFUSED = {
 
 @dataclass(frozen=True, slots=True)
 class Flags:
-    """Modes of a part of a pattern: `i` ignore case, `s` dot matches a line feed, `a` classes are ASCII only."""
+    """Modes of a part of a pattern: `i` ignore case, `s` dot matches a line feed, `a` classes are ASCII only; `ecma` is the dialect."""
 
     ignore_case: bool = False
     dot_all: bool = False
     ascii_only: bool = False
+    ecma: bool = False
 
 
 def apply_case(charset: CharSet, flags: Flags) -> CharSet:
@@ -48,6 +53,8 @@ def read_escape(scanner: Scanner, flags: Flags, *, in_class: bool) -> int | Char
     if scanner.peek() in string.digits:
         return _read_digits(scanner, start, in_class=in_class)
     letter = scanner.next()
+    if letter in "sS" and flags.ecma:
+        return _ECMA_SPACE if letter == "s" else _ECMA_SPACE.negate()
     if letter in "dDsSwW":
         return shorthand(letter, ascii_only=flags.ascii_only)
     if letter in "pP":
@@ -56,6 +63,8 @@ def read_escape(scanner: Scanner, flags: Flags, *, in_class: bool) -> int | Char
         return _read_hex(scanner, start, letter)
     if letter in _CONTROLS and (letter != "b" or in_class):
         return _CONTROLS[letter]
+    if letter == "c" and flags.ecma and scanner.peek() in string.ascii_letters and not scanner.at_end:
+        return ord(scanner.next()) % 32
     if letter in _REFUSED:
         raise scanner.unsupported(f"{_REFUSED[letter]} is not supported", start)
     if letter in string.ascii_letters:
@@ -127,7 +136,7 @@ def read_class(scanner: Scanner, flags: Flags) -> CharSet:
     negated = scanner.take("^")
     named: list[CharSet] = []
     spelled: list[CharSet] = []
-    first = True
+    first = not flags.ecma
     while first or not scanner.take("]"):
         if scanner.at_end:
             raise scanner.invalid("the class is not closed with ]", start)
@@ -137,7 +146,11 @@ def read_class(scanner: Scanner, flags: Flags) -> CharSet:
         if scanner.peek() == "-" and scanner.source[scanner.position + 1 : scanner.position + 2] not in ("", "]"):
             scanner.next()
             high = _class_item(scanner, flags)
-            spelled.append(_range(scanner, low, high, item_start))
+            if flags.ecma and (isinstance(low, CharSet) or isinstance(high, CharSet)):
+                ends = (CharSet.single(end) if isinstance(end, int) else end for end in (low, high))
+                named.extend((CharSet.single(ord("-")), *ends))
+            else:
+                spelled.append(_range(scanner, low, high, item_start))
         elif isinstance(low, CharSet):
             named.append(low)
         else:

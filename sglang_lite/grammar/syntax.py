@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
-from sglang_lite.grammar.charset import CharSet
+from sglang_lite.grammar.charset import NOTHING, CharSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +59,61 @@ class Repeat:
     high: int | None
 
 
-Node = Bytes | Chars | TextEdge | Concat | Alternate | Choices | Repeat
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """The texts of the rule `name` of the `Grammar` around it; the only way to recursion."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Both:
+    """Texts that are in `left` and in `right`. Neither side refers to a recursive rule or a special token."""
+
+    left: Node
+    right: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Without:
+    """Texts that are in `left` and not in `right`. Neither side refers to a recursive rule or a special token."""
+
+    left: Node
+    right: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """The texts of `item`, whose position tests speak of the part that `item` matches, not of the text around it.
+
+    Sides of `Both` and `Without` are read so without being wrapped. No references to recursive rules inside.
+    """
+
+    item: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Special:
+    """One special token of the vocabulary, by its id; its spelling as text does not match, and it is never an end token."""
+
+    token_id: int
+
+
+Node = Bytes | Chars | TextEdge | Concat | Alternate | Choices | Repeat | Ref | Both | Without | Whole | Special
 
 EMPTY = Bytes(b"")
+NEVER = Chars(NOTHING)  # no text at all
+
+
+@dataclass(frozen=True)
+class Grammar:
+    """A start and the rules that references name. Rules that nothing refers to are left alone, whatever is in them.
+
+    Position tests in a rule speak of the part that the rule matches.
+    """
+
+    start: Node
+    rules: Mapping[str, Node] = field(default_factory=dict[str, Node])
 
 
 def concat(parts: Iterable[Node]) -> Node:
@@ -106,13 +158,79 @@ def repeat(item: Node, low: int, high: int | None) -> Node:
     return Repeat(item, 0 if may_be_empty(item) else low, high)
 
 
+def both(*nodes: Node) -> Node:
+    """Texts that are in all of `nodes` (at least one)."""
+    assert nodes, "an intersection needs an operand"
+    result = nodes[0]
+    for node in nodes[1:]:
+        mine, other = listed_texts(result), listed_texts(node)
+        if mine is not None and other is not None:
+            result = _any_of(mine & other)
+        elif result != node:
+            result = Both(result, node)
+    return result
+
+
+def without(left: Node, *excluded: Node) -> Node:
+    """Texts of `left` that are in none of `excluded`."""
+    for node in excluded:
+        mine, other = listed_texts(left), listed_texts(node)
+        if mine is not None and other is not None:
+            left = _any_of(mine - other)
+        elif left == node:
+            left = NEVER
+        elif node != NEVER and left != NEVER:
+            left = Without(left, node)
+    return left
+
+
+def whole(item: Node) -> Node:
+    """`item` with position tests of its own; itself if it has none."""
+    return Whole(item) if has_position_test(item) else item
+
+
+def listed_texts(node: Node) -> frozenset[bytes] | None:
+    """The texts of a node that is a plain list of them; None for any other node."""
+    match node:
+        case Bytes(data):
+            return frozenset((data,))
+        case Choices(texts):
+            return frozenset(texts)
+        case _:
+            return frozenset() if node == NEVER else None
+
+
+def has_position_test(node: Node) -> bool:
+    """Whether a position test of `node` speaks of the text around it. Rules behind references are not looked into."""
+    match node:
+        case TextEdge():
+            return True
+        case Concat(parts) | Alternate(parts):
+            return any(map(has_position_test, parts))
+        case Repeat(item, _, _):
+            return has_position_test(item)
+        case _:
+            return False
+
+
+def _any_of(texts: frozenset[bytes]) -> Node:
+    return choices(texts) if texts else NEVER
+
+
 def may_be_empty(node: Node) -> bool:
-    """Whether the empty text matches wherever it stands; a position test does not count, since it may fail."""
+    """Whether the empty text matches wherever it stands; a position test does not count, since it may fail.
+
+    What this module alone cannot tell (references, differences) counts as not empty.
+    """
     match node:
         case Bytes(data):
             return not data
-        case Chars() | TextEdge():
+        case Chars() | TextEdge() | Ref() | Without() | Special():
             return False
+        case Both(left, right):
+            return may_be_empty(left) and may_be_empty(right)
+        case Whole(item):
+            return may_be_empty(item)
         case Concat(parts):
             return all(may_be_empty(part) for part in parts)
         case Alternate(options):

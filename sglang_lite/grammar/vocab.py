@@ -6,16 +6,18 @@ import hashlib
 import logging
 import os
 import zipfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
-from sglang_lite.grammar.automata import Int32Array, UInt8Array
 from sglang_lite.grammar.bitmask import ids_to_words
 from sglang_lite.grammar.errors import InvalidVocabularyError
-from sglang_lite.grammar.kernels import TrieArrays, check_trie, lay_out_trie
+from sglang_lite.grammar.nfa import Int32Array, UInt8Array
+from sglang_lite.grammar.slices import make_slices
+from sglang_lite.grammar.trie_kernels import SliceTables, TrieArrays, check_trie, lay_out_trie
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +55,8 @@ class TokenVocab:
     `token_bytes[i]` is the text of token i as bytes (already decoded from the tokenizer's alphabet), or None. Special and end
     tokens are never reached through their bytes; tokens without bytes and ids from `len(token_bytes)` to `vocab_size` are never
     allowed. Several tokens may have the same bytes. With `cache_dir` the trie is stored there under the vocabulary's hash.
+    `encode` is the tokenizer's own way from text to ids, in the middle of a text (no begin token, no added space) and without
+    reading special tokens; jump-forward needs it.
 
     Attributes:
         vocab_size: number of ids, the width V of the logits.
@@ -61,6 +65,8 @@ class TokenVocab:
         digest: hex SHA-256 of everything above and the token bytes.
         data, offsets: uint8 [*], int32 [V + 1]; bytes of token i are `data[offsets[i] : offsets[i + 1]]`, none for special ones.
         eos_words: int32 [ceil(V / 32)]; the bitmask of the end tokens.
+        trie: all tokens with bytes.
+        encode: as given.
 
     Raises:
         InvalidVocabularyError: an id lies outside the vocabulary, or an entry is neither bytes nor None.
@@ -73,11 +79,13 @@ class TokenVocab:
         special_ids: Iterable[int] = (),
         vocab_size: int | None = None,
         *,
+        encode: Callable[[str], list[int]] | None = None,
         cache_dir: str | os.PathLike[str] | None = None,
     ) -> None:
         self.vocab_size = len(token_bytes) if vocab_size is None else vocab_size
         self.eos_ids = tuple(sorted(set(eos_ids)))
         self.special_ids = frozenset(special_ids) | frozenset(self.eos_ids)
+        self.encode = encode
         self._check(token_bytes)
         texts = [b"" if piece is None or i in self.special_ids else piece for i, piece in enumerate(token_bytes)]
         texts += [b""] * (self.vocab_size - len(texts))
@@ -90,15 +98,41 @@ class TokenVocab:
         self.trie = self._load_or_build(texts, None if cache_dir is None else Path(cache_dir))
 
     @classmethod
-    def from_tokenizer(cls, tokenizer: TokenizerLike, *, cache_dir: str | os.PathLike[str] | None = None) -> TokenVocab:
+    def from_tokenizer(
+        cls,
+        tokenizer: TokenizerLike,
+        *,
+        encode: Callable[[str], list[int]] | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
+    ) -> TokenVocab:
         """The vocabulary of an object with `token_bytes`, `eos_ids`, `special_ids` and `vocab_size`."""
         return cls(
-            tokenizer.token_bytes, tokenizer.eos_ids, tokenizer.special_ids, tokenizer.vocab_size, cache_dir=cache_dir
+            tokenizer.token_bytes,
+            tokenizer.eos_ids,
+            tokenizer.special_ids,
+            tokenizer.vocab_size,
+            encode=encode,
+            cache_dir=cache_dir,
         )
+
+    @cached_property
+    def slices(self) -> SliceTables:
+        """The tokens cut for masks; made when first asked for."""
+        return make_slices(self.data, self.offsets, self._sorted_ids(), self._lay_out)
 
     def token_text(self, token_id: int) -> bytes:
         """The bytes by which `token_id` moves a grammar; b"" for special tokens and ids without bytes."""
         return self.data[self.offsets[token_id] : self.offsets[token_id + 1]].tobytes()
+
+    def _sorted_ids(self) -> Int32Array:
+        """Tokens with bytes, sorted by them, then by id: the order in which the trie has them."""
+        ids: list[int] = []
+        for first in self.trie.token[self.trie.token >= 0].tolist():
+            token = first
+            while token >= 0:
+                ids.append(token)
+                token = int(self.trie.next_same[token])
+        return np.array(ids, np.int32)
 
     def _check(self, token_bytes: Sequence[bytes | None]) -> None:
         if len(token_bytes) > self.vocab_size:
@@ -135,14 +169,19 @@ class TokenVocab:
 
     def _build(self, texts: list[bytes]) -> TrieArrays:
         order = np.array(sorted((i for i, text in enumerate(texts) if text), key=texts.__getitem__), np.int32)
-        room = len(self.data)
+        return self._lay_out(order)
+
+    def _lay_out(self, order: Int32Array) -> TrieArrays:
+        """The trie of the tokens `order`, sorted by bytes, then by id."""
+        lengths = self.offsets[order + 1] - self.offsets[order]
+        room = int(lengths.sum())
         draft = TrieArrays(
             byte=np.zeros(room, np.uint8),
             depth=np.zeros(room, np.int32),
             skip=np.zeros(room, np.int32),
             token=np.zeros(room, np.int32),
             next_same=np.full(self.vocab_size, -1, np.int32),
-            max_depth=max(map(len, texts), default=0),
+            max_depth=int(lengths.max(initial=0)),
         )
         count = lay_out_trie(order, self.data, self.offsets, draft)
         return draft._replace(

@@ -20,8 +20,12 @@ from sglang_lite.lang.ir import (
     SglRoleBegin,
     SglRoleEnd,
     SglSelect,
+    SglSeparateReasoning,
+    flatten,
+    need_expr,
     role_block,
 )
+from sglang_lite.lang.reasoning import thinking_format
 from sglang_lite.lang.sampling import as_tuple, dtype_name
 from sglang_lite.lang.sgl_function import SglFunction
 
@@ -284,6 +288,23 @@ def assistant_begin() -> SglRoleBegin:
 def assistant_end() -> SglRoleEnd:
     """The assistant turn ends."""
     return SglRoleEnd("assistant")
+
+
+def separate_reasoning(expr: SglExpr | str | None = None, model_type: str | None = None) -> SglSeparateReasoning:
+    """Append `expr` without what its gens think: `s[name]` is the answer, `s[name + "_reasoning_content"]` the thinking.
+
+    Later text, the prompt of later gens included, goes on from the answer alone. `model_type` says how thinking is
+    marked (`"deepseek-r1"`, `"qwen3"`, ...).
+
+    Raises:
+        RequestError: no expression, or one in another.
+        UnsupportedError: an unknown model type.
+    """
+    node = need_expr("separating the reasoning", expr)
+    if any(isinstance(inner, SglSeparateReasoning) for inner in flatten(node)):
+        raise RequestError("separating the reasoning: got separate_reasoning inside separate_reasoning, expected one")
+    thinking_format(str(model_type))
+    return SglSeparateReasoning(node, str(model_type))
 
 
 def image(expr: object) -> SglExpr:

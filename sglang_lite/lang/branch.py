@@ -18,17 +18,24 @@ from sglang_lite.lang.ir import (
     SglRoleBegin,
     SglRoleEnd,
     SglSelect,
+    SglSeparateReasoning,
     SglVarScopeBegin,
     SglVarScopeEnd,
+    flatten,
     need_expr,
 )
+from sglang_lite.lang.reasoning import REASONING_SUFFIX, ThinkingPart, ThinkingValue, thinking_format
 from sglang_lite.lang.sampling import RunDefaults, resolve_gen
 from sglang_lite.lang.session import Session
-from sglang_lite.lang.values import GatherValue, OpValue, ScopeValue, Value
+from sglang_lite.lang.symbols import SglArgument, SglRef, SglTextOf
+from sglang_lite.lang.values import GatherValue, OpValue, PlainValue, ScopeValue, Value
 from sglang_lite.request_tree import (
+    ArgOp,
     ForkOp,
     GenOp,
     JoinOp,
+    Op,
+    RefOp,
     RoleBeginOp,
     RoleEndOp,
     SelectOp,
@@ -40,11 +47,15 @@ JoinMode: TypeAlias = Literal["gather", "concat"]
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One thing that happened on a branch, in order: an op, or a name that got a value without one."""
+    """One thing that happened on a branch, in order: an op, or a name that got a value without one.
+
+    `shown`: where the text of the op can be read before the op itself has it.
+    """
 
     future: OpFuture | None = None
     name: str | None = None
     value: Value | None = None
+    shown: ThinkingPart | None = None
 
 
 class Branch:
@@ -90,9 +101,12 @@ class Branch:
 
     def bind(self, name: str, value: Value, occurrence: Value | None = None, future: OpFuture | None = None) -> None:
         """From here on `name` means `value`; `occurrence`: what this event added to it."""
+        self._set(name, value)
+        self._note(Item(future, name, occurrence or value))
+
+    def _set(self, name: str, value: Value) -> None:
         self.variables[name] = value
         self.own_names[name] = None
-        self._note(Item(future, name, occurrence or value))
 
     def _note(self, item: Item) -> None:
         with self.session.signal.changed:
@@ -117,7 +131,7 @@ class Branch:
                     "appending what s.user(...), s.system(...) or s.assistant(...) returned: it is in the state "
                     "already; write s.user(x), or s += sgl.user(x)"
                 )
-            case SglExprList(expr_list=inner):
+            case SglExprList(expr_list=inner) | SglTextOf(parts=inner):
                 for node in inner:
                     self._submit(node)
             case SglConstantText(value=text, literal=literal):
@@ -130,10 +144,19 @@ class Branch:
                 self.begin_role(role)
             case SglRoleEnd(role=role):
                 self.end_role(role)
+            case _:
+                self._submit_rare(expr)
+
+    def _submit_rare(self, expr: SglExpr) -> None:
+        match expr:
             case SglVarScopeBegin(name=name):
                 self.begin_scope(name)
             case SglVarScopeEnd(name=name):
                 self.end_scope(name)
+            case SglSeparateReasoning(expr=inner, model_type=model_type):
+                self._separate(inner, model_type)
+            case SglArgument() | SglRef():
+                self._symbol(expr)
             case _:
                 raise RequestError(
                     f"appending to a state: got a {type(expr).__name__}, which is no expression of this language"
@@ -167,11 +190,71 @@ class Branch:
         )
         self._bind_op(expr.name, future)
 
-    def _bind_op(self, name: str | None, future: OpFuture) -> None:
-        if name is None:
-            self._note(Item(future, None, OpValue(future)))
+    def _symbol(self, symbol: SglArgument | SglRef) -> None:
+        if isinstance(symbol, SglArgument):
+            if symbol.value is not None:
+                self.submit(symbol.value)
+            else:
+                self._note(Item(self.session.add(lambda new: ArgOp(new, self.number, symbol.name))))
+        elif symbol.session is self.session:
+            self._note(Item(self.session.add(lambda new: _ref_op(new, self.number, symbol))))
+        elif self.session.is_traced:  # a value of a nested program, which has a tree of its own
+            name = symbol.name or f"op {symbol.target}"
+            self._note(Item(self.session.add(lambda new: ArgOp(new, self.number, name))))
         else:
-            self.bind(name, OpValue(future), future=future)
+            raise ProgramError(
+                f"appending a reference to {symbol.name!r}: it belongs to another run; read the value there: s[name]"
+            )
+
+    def _separate(self, expr: SglExpr, model_type: str) -> None:
+        """The gens run on a branch of their own; here their answers follow, so that no thinking is in the text."""
+        found = thinking_format(model_type)
+        child = self.fork(1)[0]
+        start = child.position
+        child.submit(expr)
+        values = iter([item.value for item in child.items(start) if isinstance(item.value, OpValue)])
+        for node in flatten(expr):
+            if not isinstance(node, SglGen | SglSelect):
+                self._submit(node)
+                continue
+            target = next(values).future
+            marks = found.marks if isinstance(node, SglGen) else None
+            ref = SglRef(self.session, target.op.id, node.name, marks, found.starts_inside)
+            future = self.session.add(lambda new, ref=ref: _ref_op(new, self.number, ref))
+            if marks is None:
+                self._bind_op(node.name, target, future)
+                continue
+            answer = ThinkingValue(target, found, "answer")
+            self._note(Item(future, node.name, answer, shown=answer.part()))
+            if node.name is not None:
+                self._set(node.name, answer)
+                self.bind(node.name + REASONING_SUFFIX, ThinkingValue(target, found, "thinking"))
+        self._note(Item(self.session.add(lambda new: JoinOp(new, self.number, (child.number,)))))
+
+    def ref(self, name: str, index: int | None = None) -> SglExpr:
+        """The value of `name` (its element `index`, where it is a list) as an expression; waits for nothing.
+
+        Raises:
+            KeyError: there is no such name.
+            RequestError: what the name means is no text, or not one that an op gives.
+        """
+        value = self.variables[name]
+        what = f"referring to {name!r}"
+        if isinstance(value, GatherValue):
+            if index is None:
+                raise RequestError(f"{what}: it is a list of {len(value.parts)}; say which one: s.ref({name!r}, 0)")
+            value = value.parts[index]
+        elif index is not None:
+            raise RequestError(f"{what}: it is no list, expected no index; got {index}")
+        return as_symbol(value, self.session, name)
+
+    def _bind_op(self, name: str | None, future: OpFuture, shown_by: OpFuture | None = None) -> None:
+        """`future` has the value of `name`, and its text unless `shown_by` has that."""
+        value = OpValue(future)
+        if name is None:
+            self._note(Item(shown_by or future, None, value))
+        else:
+            self.bind(name, value, future=shown_by or future)
 
     def begin_role(self, role: str) -> None:
         """Open a turn."""
@@ -253,3 +336,47 @@ class Branch:
                 case _:
                     parts.append(future.text_so_far)
         return messages
+
+
+def _ref_op(new: int, branch: int, ref: SglRef) -> Op:
+    return RefOp(new, branch, ref.target, ref.marks, ref.starts_inside)
+
+
+def as_symbol(value: Value, session: Session, name: str) -> SglExpr:
+    """A value as an expression that needs no waiting.
+
+    Raises:
+        RequestError: it is no text, or has roles in it, whose text the backend alone knows.
+    """
+    match value:
+        case OpValue(future=future):
+            return SglRef(session, future.op.id, name)
+        case ThinkingValue(future=future, format=found, half="answer"):
+            return SglRef(session, future.op.id, name, found.marks, found.starts_inside)
+        case ScopeValue(futures=futures):
+            return SglTextOf([text_symbol(future, session, name) for future in futures], f"the value {name!r}")
+        case PlainValue():
+            return need_expr(f"referring to {name!r}", value.get())
+        case _:
+            raise RequestError(f"referring to {name!r}: it is no text of a gen or select; read it: s[{name!r}]")
+
+
+def text_symbol(future: OpFuture, session: Session, name: str) -> SglExpr:
+    """What an op adds to its branch's text, as an expression.
+
+    Raises:
+        RequestError: only the backend knows it.
+    """
+    match future.op:
+        case TextOp(text=text, literal=literal):
+            return SglConstantText(text, literal)
+        case RefOp(target=target, marks=marks, starts_inside=starts_inside):
+            return SglRef(session, target, name, marks, starts_inside)
+        case ArgOp(name=argument):
+            return SglArgument(argument)
+        case GenOp() | SelectOp():
+            return SglRef(session, future.op.id, name)
+        case ForkOp() | JoinOp(mode="gather"):
+            return SglExprList()
+        case _:
+            raise RequestError(f"referring to {name!r}: its text has roles or joined text in it; read it: s[{name!r}]")

@@ -105,6 +105,14 @@ class SglVarScopeEnd(SglExpr):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class SglSeparateReasoning(SglExpr):
+    """`expr`, whose gens are split into thinking and answer the way models of `model_type` write them."""
+
+    expr: SglExpr
+    model_type: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class SglExprList(SglExpr):
     """Expressions in order."""
 

@@ -50,10 +50,21 @@ class Session:
         label: name of the function, for messages.
         stream: ask for pieces of text as they come, and send every op at once.
         seed: see `RunOptions.seed`.
+        is_traced: the body runs on symbols, and no op will ever be done.
     """
 
-    def __init__(self, backend: Backend, label: str, options: RunOptions, *, stream: bool, seed: int | None) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        label: str,
+        options: RunOptions,
+        *,
+        stream: bool,
+        seed: int | None,
+        is_traced: bool = False,
+    ) -> None:
         self.label = label
+        self.is_traced = is_traced
         self.options = options
         self.is_streaming = stream
         self.signal = Signal(self._before_wait, self._on_interrupt)
@@ -124,6 +135,11 @@ class Session:
             if isinstance(op, ForkOp):
                 self._failed_branches.update(dict.fromkeys(op.children, error))
         return future
+
+    @property
+    def tree(self) -> RequestTree:
+        """All ops so far."""
+        return self._tree
 
     def new_branches(self, count: int) -> tuple[int, ...]:
         """Ids for `count` fork children."""

@@ -10,7 +10,8 @@ from typing import Any
 from sglang_lite.errors import RequestError, UnsupportedError
 from sglang_lite.lang.branch import Branch
 from sglang_lite.lang.group import ProgramStateGroup
-from sglang_lite.lang.ir import SglAppended, role_block
+from sglang_lite.lang.ir import SglAppended, SglExpr, role_block
+from sglang_lite.lang.reasoning import ThinkingValue
 from sglang_lite.lang.streaming import iterate, iterate_async
 from sglang_lite.lang.values import OpValue, PlainValue
 
@@ -154,6 +155,18 @@ class ProgramState:
             raise session.first_error
         raise KeyError(name)
 
+    def ref(self, name: str, index: int | None = None) -> SglExpr:
+        """The value of `name` to append somewhere in this run, without waiting for it: `t += s.ref("x")`.
+
+        Args:
+            index: which one, where the value is a list (after a join).
+
+        Raises:
+            KeyError: there is no such name.
+            RequestError: the value is no text.
+        """
+        return self._branch.ref(name, index)
+
     def set_var(self, name: str, value: Any) -> None:
         """From here on `s[name]` is `value`."""
         self._branch.bind(name, PlainValue(value))
@@ -239,7 +252,11 @@ class ProgramState:
     def op_metas(self) -> list[dict[str, Any]]:
         """The `meta_info` of every gen and select of this state's text that is done, in order."""
         values = [item.value for item in self._branch.items()]
-        found = [value.future.done for value in values if isinstance(value, OpValue)]
+        found = [
+            value.future.done
+            for value in values
+            if isinstance(value, OpValue) or (isinstance(value, ThinkingValue) and value.half == "answer")
+        ]
         return [dict(done.meta) for done in found if done is not None]
 
     def cancel(self) -> None:

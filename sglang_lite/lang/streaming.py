@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 from sglang_lite.lang.branch import Branch, Item
 from sglang_lite.lang.futures import OpFuture
+from sglang_lite.lang.reasoning import ThinkingPart, ThinkingValue
 from sglang_lite.lang.values import GatherValue, PlainValue, Value
 
 Piece: TypeAlias = tuple[str, dict[str, Any]]
@@ -28,7 +29,7 @@ class TextCursor:
         self._only = only
         self._is_live = is_live
         self._next_item = 0
-        self._queue: deque[OpFuture | str] = deque()
+        self._queue: deque[OpFuture | ThinkingPart | str] = deque()
         self._num_pieces = 0
         self._sent = 0
         self._was_found = False
@@ -72,18 +73,19 @@ class TextCursor:
 
     def _enter(self, item: Item) -> None:
         if self._only is None:
-            self._queue.extend([item.future] if item.future is not None else [])
+            shown = item.shown or item.future
+            self._queue.extend([shown] if shown is not None else [])
         elif item.name == self._only and item.value is not None:
             self._was_found = True
             self._queue.extend(_parts(item.value))
 
-    def _read(self, part: OpFuture | str, pieces: list[Piece]) -> bool:
+    def _read(self, part: OpFuture | ThinkingPart | str, pieces: list[Piece]) -> bool:
         """Take what is new of one part; True when it is complete or has failed."""
         if isinstance(part, str):
             pieces.append((part, {}))
             return True
-        if part.done is not None:
-            pieces.append((part.done.text[self._sent :], dict(part.done.meta)))
+        if (done := part.done) is not None:
+            pieces.append((done.text[self._sent :], dict(done.meta)))
             self._num_pieces = self._sent = 0
             return True
         new = "".join(part.pieces[self._num_pieces :])
@@ -102,13 +104,15 @@ class TextCursor:
         return None
 
 
-def _parts(value: Value) -> list[OpFuture | str]:
+def _parts(value: Value) -> list[OpFuture | ThinkingPart | str]:
     """What the text of a value is made of, in order."""
     if isinstance(value, GatherValue):
         return [part for inner in value.parts for part in _parts(inner)]
     if isinstance(value, PlainValue):
         plain = value.get()
         return [plain] if isinstance(plain, str) else []
+    if isinstance(value, ThinkingValue):
+        return [value.part()]
     return list(value.ops())
 
 

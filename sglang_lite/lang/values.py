@@ -67,11 +67,11 @@ class ScopeValue:
     """The text that ops of a variable scope added."""
 
     def __init__(self, futures: Sequence[OpFuture]) -> None:
-        self._futures = list(futures)
+        self.futures = list(futures)
 
     def get(self) -> Any:
         """The text."""
-        return "".join(future.result().text for future in self._futures)
+        return "".join(future.result().text for future in self.futures)
 
     def meta(self) -> Any:
         """Nothing."""
@@ -79,7 +79,7 @@ class ScopeValue:
 
     def ops(self) -> list[OpFuture]:
         """The ops of the scope."""
-        return list(self._futures)
+        return list(self.futures)
 
 
 class GatherValue:

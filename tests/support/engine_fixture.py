@@ -25,8 +25,8 @@ MARGIN = 1e-3
 
 
 @cache
-def _load_once(path: Path) -> LoadedModel:
-    return load_model(path)
+def _load_once(path: Path, dtype: str = "float32") -> LoadedModel:
+    return load_model(path, dtype)
 
 
 @contextmanager

@@ -8,4 +8,4 @@ import sglang_lite.grammar
 from sglang_lite import env
 from sglang_lite.kernels.cpu.jit import prepare_cache
 
-KERNEL_CACHE = prepare_cache(env.cache_dir(), Path(sglang_lite.grammar.__file__).parent.glob("*kernels.py"))
+KERNEL_CACHE = prepare_cache(env.cache_dir(), Path(sglang_lite.grammar.__file__).parent.glob("*.py"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from gguf import GGMLQuantizationType
+from gguf.quants import dequantize, quantize
 from transformers import (
     DynamicCache,
     Gemma2Config,
@@ -121,8 +123,18 @@ def all_logits(model: PreTrainedModel, ids: list[int], one_by_one: bool = False)
         if not one_by_one:
             return model(torch.tensor([ids])).logits[0]
         cache = DynamicCache(config=model.config)
-        rows = [model(torch.tensor([[token]]), past_key_values=cache).logits[0] for token in ids]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # the older name of the argument works in all of version 5
+            rows = [model(torch.tensor([[token]]), past_key_values=cache).logits[0] for token in ids]
     return torch.cat(rows)
+
+
+def round_to(model: PreTrainedModel, storage: GGMLQuantizationType) -> None:
+    """Leave only matrix values that `storage` can hold, so that a file of it is exact."""
+    for parameter in model.parameters():
+        if parameter.ndim == 2:
+            stored = quantize(parameter.data.numpy(), storage)
+            parameter.data.copy_(torch.from_numpy(dequantize(stored, storage).copy()))
 
 
 _GGUF_NAMES = {

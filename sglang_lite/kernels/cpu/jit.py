@@ -10,8 +10,9 @@ from pathlib import Path
 
 import llvmlite
 import numba
-from llvmlite import binding
 from numba.core import config
+
+from sglang_lite.kernels.cpu.features import target_features, target_name
 
 _STAMP = "complete"
 _folder: Path | None = None
@@ -55,7 +56,7 @@ def _fingerprint(extra_sources: Iterable[Path]) -> str:
     """Hash of the sources and of everything else that the machine code depends on."""
     digest = hashlib.sha256()
     target = [numba.__version__, llvmlite.__version__, platform.python_version(), platform.machine()]
-    target.append(binding.get_host_cpu_name())
+    target += [target_name(), *sorted(target_features())]
     digest.update("\n".join(target).encode())
     for source in [*sorted(Path(__file__).parent.glob("*.py")), *sorted(extra_sources)]:
         content = source.read_bytes()

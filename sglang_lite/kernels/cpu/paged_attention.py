@@ -21,8 +21,11 @@ BLOCK = 256
 TILE_ROWS = 12
 """Rows (positions x query heads of one kv head) a tile aims at."""
 
+NO_SOFT_CAP = np.float32(0.0)
+
 _max_of: Any = simd.max_of
 _exp_in_place: Any = simd.exp_in_place
+_soft_cap_in_place: Any = simd.soft_cap_in_place
 _score1, _score2, _score3 = make_score_tile(1), make_score_tile(2), make_score_tile(3)
 _score4, _score6 = make_score_tile(4), make_score_tile(6)
 _value1, _value2, _value3 = make_value_tile(1), make_value_tile(2), make_value_tile(3)
@@ -83,6 +86,82 @@ def _add_values(rows: int, weights: int, values: int, count: int, depth: int, ou
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
+def _score_block(
+    rows: int,
+    queries: np.ndarray,
+    k_pages: np.ndarray,
+    pages: np.ndarray,
+    kv_head: np.int64,
+    block: int,
+    begin: int,
+    size: int,
+    gathered: np.ndarray,
+    scores: np.ndarray,
+) -> None:
+    """Scores of `rows` queries against keys `block + begin` to `block + size` of a sequence on `pages`."""
+    kv_heads, depth, page_size = k_pages.shape[1], k_pages.shape[2], k_pages.shape[3]
+    for at in range(begin, size, LANES):
+        token = block + at
+        if page_size >= LANES:
+            page = np.int64(pages[token // page_size])
+            keys = k_pages.ctypes.data + 4 * ((page * kv_heads + kv_head) * depth * page_size + token % page_size)
+            key_stride = page_size
+        else:
+            for j in range(min(LANES, size - at)):
+                page = np.int64(pages[(token + j) // page_size])
+                offset = (token + j) % page_size
+                for d in range(depth):
+                    gathered[d, j] = k_pages[page, kv_head, d, offset]
+            keys = gathered.ctypes.data
+            key_stride = LANES
+        _scores(rows, queries.ctypes.data, keys, key_stride, depth, scores.ctypes.data + 4 * at)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _softmax_block(
+    rows: int,
+    group: int,
+    begin: int,
+    groups: int,
+    size: int,
+    seen_from: int,
+    seen_to: int,
+    soft_cap: np.float32,
+    scores: np.ndarray,
+    sums: np.ndarray,
+    maxima: np.ndarray,
+    totals: np.ndarray,
+) -> None:
+    """Turn a block's scores into weights; rescale what the rows have summed so far.
+
+    The first token's rows see keys `seen_from` to `seen_to` (not included) of the block, the next token's one further.
+    """
+    for r in range(rows):
+        at_row = scores.ctypes.data + 4 * r * BLOCK
+        first_seen, end_seen = seen_from + r // group, seen_to + r // group
+        if first_seen >= size:
+            # The row sees nothing of this block, and may not have seen anything yet.
+            scores[r, : groups * LANES] = 0.0
+            continue
+        if soft_cap > 0:
+            _soft_cap_in_place(at_row + 4 * begin, groups - begin // LANES, soft_cap)
+        # Hidden keys, and lanes beyond the sequence that hold anything at all, count as -inf.
+        for j in range(first_seen):
+            scores[r, j] = -np.inf
+        for j in range(max(0, end_seen), groups * LANES):
+            scores[r, j] = -np.inf
+        top = max(maxima[r], _max_of(at_row, groups))
+        total = _exp_in_place(at_row, groups, top)
+        if top != maxima[r]:
+            shrink = np.float32(np.exp(maxima[r] - top))
+            for d in range(sums.shape[1]):
+                sums[r, d] *= shrink
+            totals[r] *= shrink
+            maxima[r] = top
+        totals[r] += total
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
 def paged_attention(
     q: np.ndarray,
     k_pages: np.ndarray,
@@ -94,6 +173,8 @@ def paged_attention(
     scratch: np.ndarray,
     out: np.ndarray,
     scale: np.float32,
+    window: int = 0,
+    soft_cap: np.float32 = NO_SOFT_CAP,
 ) -> None:
     """Attend for the given tiles; tiles are independent, so threads may share them out in any way.
 
@@ -110,6 +191,8 @@ def paged_attention(
         scratch: float32 [>= scratch_floats(group, head_dim)], one per thread.
         out: float32 [T, query heads, head_dim], contiguous; written at the tiles' tokens and heads.
         scale: factor on the scores.
+        window: tokens that a token sees, itself included; 0: all up to itself.
+        soft_cap: scores become `soft_cap * tanh(score / soft_cap)` before the softmax; 0: they stay.
 
     """
     heads, depth = q.shape[1], q.shape[2]
@@ -128,9 +211,7 @@ def paged_attention(
     totals = scratch[used + max_rows : used + 2 * max_rows]
     used += 2 * max_rows
     gathered = scratch[used : used + LANES * depth].reshape(depth, LANES)
-    scores_at, queries_at, sums_at = scores.ctypes.data, queries.ctypes.data, sums.ctypes.data
-    gathered_at = gathered.ctypes.data
-    k_at, v_at = k_pages.ctypes.data, v_pages.ctypes.data
+    scores_at, sums_at, v_at = scores.ctypes.data, sums.ctypes.data, v_pages.ctypes.data
     head_bytes = np.int64(4 * depth * page_size)
     value_step = min(page_size, LANES)
 
@@ -142,60 +223,34 @@ def paged_attention(
         # Keys that the tile's first token sees; each next token sees one more.
         visible = seq_lens[row] - (end - start) + first + 1
         longest = visible + count - 1
-        for i in range(count):
-            for g in range(group):
-                r = i * group + g
-                for d in range(depth):
-                    queries[r, d] = q[start + first + i, kv_head * group + g, d] * scale
-                    sums[r, d] = 0.0
-                maxima[r] = -np.inf
-                totals[r] = 0.0
+        # Keys before the tile's first token's window are hidden from all of its tokens; with `reach` none is.
+        reach = np.int64(window) if window > 0 else longest
+        lowest = max(0, visible - reach)
+        for r in range(rows):
+            for d in range(depth):
+                queries[r, d] = q[start + first + r // group, kv_head * group + r % group, d] * scale
+                sums[r, d] = 0.0
+            maxima[r] = -np.inf
+            totals[r] = 0.0
 
-        for block in range(0, longest, BLOCK):
+        for block in range(lowest // BLOCK * BLOCK, longest, BLOCK):
             size = min(BLOCK, longest - block)
             groups = (size + LANES - 1) // LANES
-            for at in range(0, size, LANES):
-                token = block + at
-                if page_size >= LANES:
-                    page = np.int64(page_table[row, token // page_size])
-                    keys = k_at + (page * kv_heads + kv_head) * head_bytes + 4 * (token % page_size)
-                    key_stride = page_size
-                else:
-                    for j in range(min(LANES, size - at)):
-                        page = np.int64(page_table[row, (token + j) // page_size])
-                        offset = (token + j) % page_size
-                        for d in range(depth):
-                            gathered[d, j] = k_pages[page, kv_head, d, offset]
-                    keys = gathered_at
-                    key_stride = LANES
-                _scores(rows, queries_at, keys, key_stride, depth, scores_at + 4 * at)
-
-            for r in range(rows):
-                # Hidden keys, and lanes beyond the sequence that hold anything at all, count as -inf.
-                for j in range(max(0, visible + r // group - block), groups * LANES):
-                    scores[r, j] = -np.inf
-                at_row = scores_at + 4 * r * BLOCK
-                top = max(maxima[r], _max_of(at_row, groups))
-                total = _exp_in_place(at_row, groups, top)
-                if top != maxima[r]:
-                    shrink = np.float32(np.exp(maxima[r] - top))
-                    for d in range(depth):
-                        sums[r, d] *= shrink
-                    totals[r] *= shrink
-                    maxima[r] = top
-                totals[r] += total
-
-            for at in range(0, size, value_step):
+            # Whole lane groups before `lowest` are left out: their weights would be exactly 0.
+            begin = max(0, lowest - block) // LANES * LANES
+            pages = page_table[row]
+            _score_block(rows, queries, k_pages, pages, kv_head, block, begin, size, gathered, scores)
+            seen = visible - block
+            _softmax_block(rows, group, begin, groups, size, seen - reach, seen, soft_cap, scores, sums, maxima, totals)
+            for at in range(begin, size, value_step):
                 page = np.int64(page_table[row, (block + at) // page_size])
                 offset = (block + at) % page_size
                 values = v_at + (page * kv_heads + kv_head) * head_bytes + 4 * offset * depth
                 _add_values(rows, scores_at + 4 * at, values, min(value_step, size - at), depth, sums_at)
 
-        for i in range(count):
-            for g in range(group):
-                r = i * group + g
-                for d in range(depth):
-                    out[start + first + i, kv_head * group + g, d] = sums[r, d] / totals[r]
+        for r in range(rows):
+            for d in range(depth):
+                out[start + first + r // group, kv_head * group + r % group, d] = sums[r, d] / totals[r]
 
 
 def plan_tiles(extend_lens: np.ndarray, kv_heads: int, group: int) -> np.ndarray:

@@ -10,7 +10,7 @@ from numba import cfunc, types
 from numba.np.numpy_support import carray
 
 from sglang_lite.kernels.cpu import simd
-from sglang_lite.kernels.cpu.paged_attention import paged_attention
+from sglang_lite.kernels.cpu.paged_attention import NO_SOFT_CAP, paged_attention
 from sglang_lite.kernels.cpu.threads import KernelThreads
 
 _fetch_add: Any = simd.fetch_add
@@ -19,9 +19,9 @@ _int32: Any = simd.int32_pointer
 
 # What lies where in the int64 block that the threads share.
 _NEXT_TILE, _NEXT_THREAD, _CLAIM, _THREADS, _SCRATCH_FLOATS = range(5)
-_Q, _K, _V, _TABLE, _STARTS, _LENS, _TILES, _SCRATCH, _OUT, _SCALE = range(5, 15)
-_TOKENS, _HEADS, _DEPTH, _PAGES, _KV_HEADS, _PAGE_SIZE, _ROWS, _TABLE_WIDTH, _NUM_TILES = range(15, 24)
-_LENGTH = 24
+_Q, _K, _V, _TABLE, _STARTS, _LENS, _TILES, _SCRATCH, _OUT, _FLOATS = range(5, 15)
+_TOKENS, _HEADS, _DEPTH, _PAGES, _KV_HEADS, _PAGE_SIZE, _ROWS, _TABLE_WIDTH, _NUM_TILES, _WINDOW = range(15, 25)
+_LENGTH = 25
 
 _CLAIMS_PER_THREAD = 8
 
@@ -38,6 +38,8 @@ def paged_attention_on(
     scratch: np.ndarray,
     out: np.ndarray,
     scale: np.float32,
+    window: int = 0,
+    soft_cap: np.float32 = NO_SOFT_CAP,
 ) -> None:
     """`paged_attention` on all threads of the team, equal to the bit; arguments as there.
 
@@ -53,16 +55,18 @@ def paged_attention_on(
         scratch: float32 [threads, >= scratch_floats(group, head_dim)].
         out: as there.
         scale: as there.
+        window: as there.
+        soft_cap: as there.
 
     """
     arrays = (q, k_pages, v_pages, page_table, q_starts, seq_lens, tiles, scratch, out)
-    scales = np.array([scale], dtype=np.float32)
+    floats = np.array([scale, soft_cap], dtype=np.float32)
     data = np.zeros(_LENGTH, dtype=np.int64)
     # Tiles of one row and kv head are neighbours: a claim of several keeps their keys in one core's cache.
     data[_CLAIM] = max(1, len(tiles) // (threads.count * _CLAIMS_PER_THREAD))
     data[_THREADS : _SCRATCH_FLOATS + 1] = threads.count, scratch.shape[1]
-    data[_Q : _SCALE + 1] = [array.ctypes.data for array in (*arrays, scales)]
-    data[_TOKENS:] = *q.shape, k_pages.shape[0], *v_pages.shape[1:3], *page_table.shape, len(tiles)
+    data[_Q : _FLOATS + 1] = [array.ctypes.data for array in (*arrays, floats)]
+    data[_TOKENS:] = *q.shape, k_pages.shape[0], *v_pages.shape[1:3], *page_table.shape, len(tiles), window
     threads.run(worker_address(), data)
 
 
@@ -90,10 +94,13 @@ def _worker(data: Any) -> None:
     tiles = carray(_int32(a[_TILES]), (a[_NUM_TILES], 3))
     scratch = carray(_float32(a[_SCRATCH]), (a[_THREADS], a[_SCRATCH_FLOATS]))[thread]
     out = carray(_float32(a[_OUT]), (a[_TOKENS], heads, depth))
-    scale = carray(_float32(a[_SCALE]), (1,))[0]
+    floats = carray(_float32(a[_FLOATS]), (2,))
+    scale, soft_cap, window = floats[0], floats[1], a[_WINDOW]
     while True:
         first = _fetch_add(a.ctypes.data + 8 * _NEXT_TILE, a[_CLAIM])
         if first >= a[_NUM_TILES]:
             return
         claimed = tiles[first : min(first + a[_CLAIM], a[_NUM_TILES])]
-        paged_attention(q, k_pages, v_pages, page_table, q_starts, seq_lens, claimed, scratch, out, scale)
+        paged_attention(
+            q, k_pages, v_pages, page_table, q_starts, seq_lens, claimed, scratch, out, scale, window, soft_cap
+        )

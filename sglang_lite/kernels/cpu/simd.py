@@ -27,6 +27,7 @@ _LOG2E = 1.44269504088896341
 _LN2_HI, _LN2_LO = 0.693359375, -2.12194440e-4
 _EXP_POLY = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
 _EXP_UNDERFLOW = -87.0
+_TANH_IS_ONE = 10.0
 
 
 def _splat(builder: Any, scalar: Any) -> Any:
@@ -199,6 +200,34 @@ def exp_in_place(typingctx: Any, address: Any, groups: Any, shift: Any) -> Any:
         return lanes[0]
 
     return types.float32(types.int64, types.int64, types.float32), codegen
+
+
+@intrinsic
+def soft_cap_in_place(typingctx: Any, address: Any, groups: Any, cap: Any) -> Any:
+    """`soft_cap_in_place(address, groups, cap)`: x -> cap * tanh(x / cap) for `groups * 16` floats; NaN stays NaN."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        address, groups, cap = args
+        caps = _splat(builder, cap)
+
+        def body(i: Any, _: list[Any]) -> list[Any]:
+            at = builder.mul(i, ir.Constant(_I64, LANES))
+            x = builder.fdiv(_load(builder, address, at, _VEC), caps)
+            _store(builder, builder.fmul(caps, _tanh(builder, x)), address, at)
+            return []
+
+        _loop(builder, groups, [], body)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.float32), codegen
+
+
+def _tanh(builder: Any, x: Any) -> Any:
+    """1 - 2 / (exp(2x) + 1), some 1e-7 off at most; beyond `_TANH_IS_ONE` the float32 result is 1."""
+    for limit, sign in ((_TANH_IS_ONE, ">"), (-_TANH_IS_ONE, "<")):
+        x = builder.select(builder.fcmp_ordered(sign, x, _constant(limit)), _constant(limit), x)
+    power = _exp(builder, builder.fadd(x, x))
+    return builder.fsub(_constant(1.0), builder.fdiv(_constant(2.0), builder.fadd(power, _constant(1.0))))
 
 
 def _exp(builder: Any, x: Any) -> Any:

@@ -15,6 +15,9 @@ import numpy as np
 import torch
 
 
+_WORKER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
 class KernelThreads:
     """A team of `count` threads; `count` is 1 where torch's OpenMP runtime cannot be reached.
 
@@ -34,8 +37,10 @@ class KernelThreads:
             data: int64, contiguous; the workers share it.
 
         """
-        assert self._parallel is not None, "a team of one thread runs nothing in parallel"
-        self._parallel(worker, data.ctypes.data, self.count, 0)
+        if self._parallel is None:
+            _WORKER(worker)(data.ctypes.data)
+        else:
+            self._parallel(worker, data.ctypes.data, self.count, 0)
 
 
 def configure_threads(count: int) -> KernelThreads:

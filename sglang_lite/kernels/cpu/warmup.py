@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from sglang_lite.kernels.cpu.jit import is_compiled, mark_compiled
-from sglang_lite.kernels.cpu.paged_attention import paged_attention, plan_tiles, scratch_floats
+from sglang_lite.kernels.cpu.paged_attention import NO_SOFT_CAP, paged_attention, plan_tiles, scratch_floats
 from sglang_lite.kernels.cpu.parallel_attention import worker_address
 from sglang_lite.kernels.cpu.store_kv import store_kv
 
@@ -41,6 +41,8 @@ def warm_up(notice: Callable[[str], None]) -> None:
         np.empty(scratch_floats(1, depth), dtype=np.float32),
         np.empty_like(token),
         np.float32(1.0),
+        0,
+        NO_SOFT_CAP,
     )
     worker_address()
     if not compiled:

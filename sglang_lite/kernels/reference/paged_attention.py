@@ -13,6 +13,8 @@ def paged_attention(
     q_starts: torch.Tensor,
     seq_lens: torch.Tensor,
     scale: float,
+    window: int | None = None,
+    soft_cap: float | None = None,
 ) -> torch.Tensor:
     """Row r's token i (of n) attends to the first `seq_lens[r] - n + i + 1` tokens of its sequence.
 
@@ -26,6 +28,8 @@ def paged_attention(
         q_starts: int [R + 1].
         seq_lens: int [R], new tokens included.
         scale: factor on the scores.
+        window: tokens that a token sees, itself included; None: all up to itself.
+        soft_cap: scores become `soft_cap * tanh(score / soft_cap)` before the softmax; None: they stay.
 
     Returns:
         [T, query heads, head_dim].
@@ -42,7 +46,12 @@ def paged_attention(
         keys, values = keys.repeat_interleave(group, dim=0), values.repeat_interleave(group, dim=0)
         scores = q[lo:hi].transpose(0, 1) @ keys.transpose(1, 2) * scale  # [query heads, n, seq]
         limit = torch.arange(seq_len - (hi - lo), seq_len, device=q.device)
-        hidden = torch.arange(seq_len, device=q.device) > limit[:, None]
+        if soft_cap is not None:
+            scores = soft_cap * torch.tanh(scores / soft_cap)
+        key = torch.arange(seq_len, device=q.device)
+        hidden = key > limit[:, None]
+        if window is not None:
+            hidden |= key <= limit[:, None] - window
         weights = scores.masked_fill(hidden, float("-inf")).softmax(dim=-1)
         out[lo:hi] = (weights @ values).transpose(0, 1)
     return out

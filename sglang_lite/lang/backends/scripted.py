@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from sglang_lite.errors import CancelledError, EngineStoppedError, RequestError
+from sglang_lite.errors import CancelledError, EngineStoppedError, ProgramError, RequestError
 from sglang_lite.lang.backends.script import (
     Fitted,
     Replies,
@@ -23,7 +23,9 @@ from sglang_lite.lang.backends.script import (
     words,
 )
 from sglang_lite.request_tree import (
+    ArgOp,
     DecideOp,
+    Event,
     EventSink,
     ForkOp,
     GenOp,
@@ -33,6 +35,7 @@ from sglang_lite.request_tree import (
     OpDone,
     OpFailed,
     OpScored,
+    RefOp,
     RoleBeginOp,
     RoleEndOp,
     SelectOp,
@@ -186,10 +189,11 @@ class _ScriptedProgram:
 
     def __init__(self, backend: ScriptedBackend, sink: EventSink) -> None:
         self._backend = backend
-        self._sink = sink
+        self._to_language = sink
         self._branches: dict[int, _Branch] = {0: _Branch()}
         self._parents: dict[int, int] = {}
         self._waiting: list[Op] = []
+        self._results: dict[int, str | Exception] = {}
         self._is_closed = False
 
     def append(self, ops: Sequence[Op]) -> None:
@@ -238,6 +242,21 @@ class _ScriptedProgram:
             self._end_branch(branch, error)
         self._advance()
 
+    def _sink(self, event: Event) -> None:
+        if isinstance(event, OpDone):
+            self._results[event.op] = event.text
+        elif isinstance(event, OpFailed):
+            self._results[event.op] = event.error
+        self._to_language(event)
+
+    def _is_blocked(self, op: Op, blocked: set[int]) -> bool:
+        """True when `op` waits behind an op of its branch, of a branch that it joins, or for the one that it refers to."""
+        return (
+            op.branch in blocked
+            or (isinstance(op, JoinOp) and bool(blocked.intersection(op.children)))
+            or (isinstance(op, RefOp) and op.target not in self._results)
+        )
+
     def _take(self, ops: list[Op]) -> None:
         self._waiting.extend(ops)
         self._advance()
@@ -252,7 +271,7 @@ class _ScriptedProgram:
                 if not self._branches[op.branch].undecided:
                     blocked.discard(op.branch)
                 continue
-            if op.branch in blocked or (isinstance(op, JoinOp) and blocked.intersection(op.children)):
+            if self._is_blocked(op, blocked):
                 blocked.add(op.branch)
                 blocked.update(op.children if isinstance(op, ForkOp) else ())
                 self._waiting.append(op)
@@ -296,6 +315,15 @@ class _ScriptedProgram:
                 return OpDone(op.id, _role_text(self._backend.chat_template, role)[0])
             case RoleEndOp():
                 return OpDone(op.id, _role_text(self._backend.chat_template, branch.role or "")[1])
+            case RefOp(target=target):
+                result = self._results[target]
+                if isinstance(result, Exception):
+                    raise result
+                return OpDone(op.id, op.text_of(result))
+            case ArgOp(name=name):
+                raise ProgramError(
+                    f"executing op {op.id}: the argument {name!r} has no value; run the program with one"
+                )
             case GenOp():
                 return self._generate(op, branch)
             case SelectOp():

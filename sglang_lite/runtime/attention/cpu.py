@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from sglang_lite.kernels.cpu.paged_attention import paged_attention, plan_tiles, scratch_floats
+from sglang_lite.kernels.cpu.paged_attention import NO_SOFT_CAP, paged_attention, plan_tiles, scratch_floats
 from sglang_lite.kernels.cpu.parallel_attention import paged_attention_on
 from sglang_lite.kernels.cpu.simd import LANES
 from sglang_lite.kernels.cpu.store_kv import store_kv
 from sglang_lite.kernels.cpu.threads import KernelThreads
+from sglang_lite.runtime.attention.base import PLAIN, LayerAttention
 from sglang_lite.runtime.attention.forward_batch import ForwardBatch
 from sglang_lite.runtime.attention.kv_pool import KvPool
 
@@ -33,7 +34,6 @@ class CpuAttention:
         self._pool = pool
         self._threads = threads
         self._group = num_heads // pool.num_kv_heads
-        self._scale = np.float32(pool.head_dim**-0.5)
         self._k, self._v = pool.k.numpy(), pool.v.numpy()
         size = scratch_floats(self._group, pool.head_dim)
         self._scratch = np.empty((threads.count, size), dtype=np.float32)
@@ -59,7 +59,9 @@ class CpuAttention:
         self._tiles = plan_tiles(extend, self._pool.num_kv_heads, self._group)
         self._batch = fb
 
-    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, layer: int) -> torch.Tensor:
+    def forward(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, layer: int, options: LayerAttention = PLAIN
+    ) -> torch.Tensor:
         """See `AttentionBackend.forward`."""
         assert self._batch is not None, "forward needs a plan: call plan(forward_batch) first"
         host = self._batch.host
@@ -67,13 +69,18 @@ class CpuAttention:
         store_kv(_numpy(k), _numpy(v), k_pages, v_pages, host.out_slots)
         out = torch.empty(q.shape)
         batch = (host.page_table, host.q_starts, host.seq_lens, self._tiles)
+        numbers = self._numbers(options)
         if self._parallel:
-            paged_attention_on(
-                self._threads, _numpy(q), k_pages, v_pages, *batch, self._scratch, out.numpy(), self._scale
-            )
+            paged_attention_on(self._threads, _numpy(q), k_pages, v_pages, *batch, self._scratch, out.numpy(), *numbers)
         else:
-            paged_attention(_numpy(q), k_pages, v_pages, *batch, self._scratch[0], out.numpy(), self._scale)
+            paged_attention(_numpy(q), k_pages, v_pages, *batch, self._scratch[0], out.numpy(), *numbers)
         return out
+
+    def _numbers(self, options: LayerAttention) -> tuple[np.float32, int, np.float32]:
+        """Scale, window and soft cap as the kernel takes them."""
+        scale = self._pool.head_dim**-0.5 if options.scale is None else options.scale
+        soft_cap = NO_SOFT_CAP if options.soft_cap is None else np.float32(options.soft_cap)
+        return np.float32(scale), options.window or 0, soft_cap
 
 
 def _numpy(tensor: torch.Tensor) -> np.ndarray:

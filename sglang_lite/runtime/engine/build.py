@@ -22,7 +22,9 @@ from sglang_lite.runtime.execution.model_runner import ModelRunner
 from sglang_lite.runtime.executor.ports import TextParts
 from sglang_lite.runtime.memory.kv import KvManager
 from sglang_lite.runtime.model.config import ModelConfig
-from sglang_lite.runtime.model.loader import find_embedded_model, load_model
+from sglang_lite.runtime.model.hub import HuggingFaceHub
+from sglang_lite.runtime.model.loader import load_model
+from sglang_lite.runtime.model.source import resolve_model
 from sglang_lite.runtime.scheduler.config import SchedulerConfig
 from sglang_lite.runtime.scheduler.scheduler import Scheduler
 from sglang_lite.runtime.text.chat import ChatTemplate
@@ -61,8 +63,8 @@ def build_parts(config: EngineConfig) -> EngineParts:
         ModelLoadError: the model is missing or damaged.
         RequestError: the configuration does not fit this model or machine.
     """
-    path = Path(config.model_path) if config.model_path else find_embedded_model()
-    loaded = load_model(path)
+    path = resolve_model(config.model_path or None, HuggingFaceHub()).path
+    loaded = load_model(path, config.dtype)
     model = loaded.config
     tokenizer = load_tokenizer(path, env.cache_dir(), lambda _: loaded.metadata)
     context = _context_length(config, model)
@@ -186,7 +188,7 @@ def _scheduler(
 def _grammar_sources() -> Iterable[Path]:
     import sglang_lite.grammar
 
-    return Path(sglang_lite.grammar.__file__).parent.glob("*kernels.py")  # all its compiled functions stand there
+    return Path(sglang_lite.grammar.__file__).parent.glob("*.py")  # all: constants of any module go into compiled code
 
 
 def _token_vocab(tokenizer: Tokenizer) -> TokenVocab:

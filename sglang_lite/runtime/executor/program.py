@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Sequence
 
-from sglang_lite.errors import CancelledError, SglangLiteError
+from sglang_lite.errors import CancelledError, ProgramError, SglangLiteError
 from sglang_lite.request_tree import (
+    ArgOp,
     DecideOp,
     EndOp,
     Event,
@@ -18,6 +20,7 @@ from sglang_lite.request_tree import (
     Op,
     OpDone,
     OpFailed,
+    RefOp,
     RequestTree,
     RoleBeginOp,
     RoleEndOp,
@@ -53,6 +56,11 @@ class RunningProgram:
         self._runs: dict[int, GenRun | SelectRun] = {}
         """Ops whose requests are under way, by branch id."""
         self._joins: list[tuple[Branch, JoinOp]] = []
+        self._refs: list[tuple[Branch, RefOp]] = []
+        self._results: dict[int, str | Exception] = {}
+        """Text or error of every gen and select that is over, for the ops that refer to it."""
+        self._ready: deque[Branch] = deque()
+        self._is_advancing = False
         self._is_closed = False
 
     @property
@@ -78,8 +86,7 @@ class RunningProgram:
                     self._branches[child] = Branch(child, branch)
             branch.queue.append(op)
             touched[branch.id] = branch
-        for branch in touched.values():
-            self._advance(branch)
+        self._advance(*touched.values())
 
     def cancel(self, branches: Sequence[int] | None, error: SglangLiteError | None = None) -> None:
         """Stop these branches and their descendants (None: all); their open ops fail."""
@@ -87,6 +94,7 @@ class RunningProgram:
         for branch in list(self._branches.values()):
             if named is None or named & set(branch.path):
                 self._fail(branch, error or CancelledError("the branch was cancelled by its program"))
+        self._advance()
 
     def close(self) -> None:
         """No further ops come."""
@@ -98,6 +106,8 @@ class RunningProgram:
 
     def _emit(self, event: Event) -> None:
         """Report an event; a sink that raises, against its contract, loses its own event and harms no other program."""
+        if isinstance(event, OpDone | OpFailed) and isinstance(self._tree.ops.get(event.op), GenOp | SelectOp):
+            self._results[event.op] = event.text if isinstance(event, OpDone) else event.error
         try:
             self._sink(event)
         except Exception:
@@ -107,13 +117,28 @@ class RunningProgram:
         self._emit(OpFailed(op.id, error))
         if (branch := self._branches.get(op.branch)) is not None and not branch.is_ended:
             self._fail(branch, error)
+            self._advance()
 
-    def _advance(self, branch: Branch) -> None:
+    def _advance(self, *branches: Branch) -> None:
+        """Run what can run on these branches and on those that wait for them; a loop, since programs may be deep."""
+        self._ready.extend(branches)
+        if self._is_advancing:
+            return
+        self._is_advancing = True
+        try:
+            while self._ready or self._settle_refs() or self._settle_joins():
+                while self._ready:
+                    self._run_ops(self._ready.popleft())
+        finally:
+            self._is_advancing = False
+
+    def _run_ops(self, branch: Branch) -> None:
         """Run ops of `branch` until one has to wait."""
         while branch.queue and branch.running is None and branch.is_born:
             op = branch.queue.popleft()
             if branch.failed is not None:
-                self._skip(branch, op)
+                for child in self._skip(branch, op):
+                    self._fail(child, branch.failed)
                 continue
             try:
                 self._execute(branch, op)
@@ -121,17 +146,12 @@ class RunningProgram:
                 self._emit(OpFailed(op.id, error))
                 self._fail(branch, error)
             branch.num_ops += 1
-        if branch.is_idle:
-            self._retry_joins()
 
-    def _skip(self, branch: Branch, op: Op) -> None:
-        """Fail `op` of a failed branch; fork children share the parent's fate."""
+    def _skip(self, branch: Branch, op: Op) -> list[Branch]:
+        """Fail `op` of a failed branch; returns its fork children, which share the branch's fate."""
         assert branch.failed is not None, f"branch {branch.id}: only ops of a failed branch are skipped"
         self._emit(OpFailed(op.id, branch.failed))
-        if isinstance(op, ForkOp):
-            for child in op.children:
-                self._branches[child].is_born = True
-                self._fail(self._branches[child], branch.failed)
+        return [self._branches[child] for child in op.children] if isinstance(op, ForkOp) else []
 
     def _execute(self, branch: Branch, op: Op) -> None:
         match op:
@@ -151,6 +171,11 @@ class RunningProgram:
                     self._advance(self._branches[child])
             case JoinOp():
                 self._join(branch, op)
+            case RefOp():
+                branch.running = op
+                self._refs.append((branch, op))
+            case ArgOp(name=name):
+                raise ProgramError(f"executing op {op.id}: the argument {name!r} has no value; run the program with one")
             case EndOp():
                 branch.is_ended = True
                 self._emit(OpDone(op.id))
@@ -167,12 +192,16 @@ class RunningProgram:
             branch.running = op
             self._joins.append((branch, op))
 
-    def _retry_joins(self) -> None:
-        for branch, op in list(self._joins):
+    def _settle_joins(self) -> bool:
+        """End every join whose children have run out of ops; False: there was none."""
+        waiting, self._joins = self._joins, []
+        for branch, op in waiting:
             children = [self._branches[child] for child in op.children]
-            if branch.running is not op or not all(child.is_born and child.is_idle for child in children):
+            if branch.running is not op:
+                continue  # its branch has failed
+            if not all(child.is_born and child.is_idle for child in children):
+                self._joins.append((branch, op))
                 continue
-            self._joins.remove((branch, op))
             branch.running = None
             failed = next((child.failed for child in children if child.failed is not None), None)
             if failed is not None:
@@ -182,7 +211,29 @@ class RunningProgram:
                 text = "".join(part for child in children for part in child.text_since_fork)
                 branch.add_text(text, literal=True)
                 self._emit(OpDone(op.id, text=text))
-            self._advance(branch)
+            self._ready.append(branch)
+        return bool(self._ready)
+
+    def _settle_refs(self) -> bool:
+        """End every op whose target is over; False: there was none."""
+        waiting, self._refs = self._refs, []
+        for branch, op in waiting:
+            result = self._results.get(op.target)
+            if branch.running is not op:
+                continue  # its branch has failed
+            if result is None:
+                self._refs.append((branch, op))
+                continue
+            branch.running = None
+            if isinstance(result, str):
+                text = op.text_of(result)
+                branch.add_text(text, literal=True)
+                self._emit(OpDone(op.id, text=text))
+            else:
+                self._emit(OpFailed(op.id, result))
+                self._fail(branch, result)
+            self._ready.append(branch)
+        return bool(self._ready)
 
     def _start(self, branch: Branch, op: GenOp | SelectOp) -> None:
         """Start the requests of `op`; the branch waits for it."""
@@ -254,16 +305,18 @@ class RunningProgram:
 
     def _fail(self, branch: Branch, error: Exception) -> None:
         """Nothing more can run on `branch`: its requests are aborted, its open ops and unborn children fail."""
-        if branch.failed is None:
-            branch.failed = error
-        if (run := self._runs.pop(branch.id, None)) is not None:
-            for generation in run.generations:
-                if generation.finished is None:
-                    self._port.send(AbortReq(generation.rid))
-        if branch.running is not None:
-            self._emit(OpFailed(branch.running.id, error))
-            branch.running = None
-        branch.is_born = True
-        while branch.queue:
-            self._skip(branch, branch.queue.popleft())
-        self._retry_joins()
+        doomed = [(branch, error)]
+        while doomed:
+            current, cause = doomed.pop()
+            if current.failed is None:
+                current.failed = cause
+            if (run := self._runs.pop(current.id, None)) is not None:
+                for generation in run.generations:
+                    if generation.finished is None:
+                        self._port.send(AbortReq(generation.rid))
+            if current.running is not None:
+                self._emit(OpFailed(current.running.id, cause))
+                current.running = None
+            current.is_born = True
+            while current.queue:
+                doomed += [(child, current.failed) for child in self._skip(current, current.queue.popleft())]

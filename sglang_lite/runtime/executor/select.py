@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from sglang_lite.choice_scoring import (
@@ -62,7 +63,7 @@ class SelectRun:
         chosen = self.op.choices[decision.index]
         ids = self._choice_ids[decision.index] if chosen else ()
         branch.add_generated(list(ids), chosen, "")
-        meta = self._meta() | decision.meta
+        meta = decision.meta | self._meta()  # rows with ids and texts go before the decision's plain numbers
         return OpDone(self.op.id, text=chosen, value=chosen, ids=ids, kinds=("computed",) * len(ids), meta=meta)
 
     def _decide(self) -> Decision:
@@ -79,14 +80,18 @@ class SelectRun:
         rows = self._conditional.scores
         meta = self._conditional.meta(None, self._text.token_text)
         meta["normalized_prompt_logprobs"] = [mean(row) for row in rows]
-        meta["input_token_logprobs"] = [
+        meta["input_token_logprobs"] = self._with_tokens(rows)
+        meta["output_token_logprobs"] = [[] for _ in rows]
+        if self._unconditional:
+            meta["unconditional_token_logprobs"] = self._with_tokens(self._unconditional_rows())
+        return meta
+
+    def _with_tokens(self, rows: Sequence[Sequence[float | None]]) -> list[list[tuple[float | None, int, str]]]:
+        """Rows of (log-probability, token id, text), one row a choice."""
+        return [
             [(value, token_id, self._text.token_text(token_id)) for value, token_id in zip(row, ids, strict=True)]
             for row, ids in zip(rows, self._choice_ids, strict=True)
         ]
-        meta["output_token_logprobs"] = [[] for _ in rows]
-        if self._unconditional:
-            meta["unconditional_token_logprobs"] = self._unconditional_rows()
-        return meta
 
     def _unconditional_rows(self) -> list[list[float | None]]:
         return [[entry.logprob for entry in part.input_logprobs] for part in self._unconditional]

@@ -1,20 +1,16 @@
-"""The numbers that define a decoder model, and how they are read from GGUF metadata."""
+"""The numbers that define a decoder model. Knows no file format."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 from sglang_lite.errors import ModelLoadError
+from sglang_lite.runtime.attention.base import LayerAttention
+from sglang_lite.runtime.model.rope import PLAIN_ROPE, RopeConfig
 
-
-@dataclass(frozen=True)
-class RopeScaling:
-    """Positions are divided by `factor` before rotation (the kind called linear)."""
-
-    factor: float
+Activation = Literal["silu", "gelu_tanh"]
 
 
 @dataclass(frozen=True)
@@ -28,13 +24,22 @@ class ModelConfig:
         num_layers: decoder layers.
         num_heads: query heads.
         num_kv_heads: key/value heads; divides `num_heads`.
-        head_dim: width of one head.
+        head_dim: width of one head; even.
         vocab_size: rows of the embedding.
         rms_norm_eps: epsilon of the norms.
-        rope_theta: base of the rotary frequencies.
-        rope_scaling: change of the rotary positions, if any.
         max_position: longest sequence, in tokens.
         tie_word_embeddings: the head is the embedding.
+        rope: how positions rotate queries and keys.
+        windows: for each layer how many tokens a token sees, itself included; None: all before it. Empty: None everywhere.
+        attention_scale: factor on the attention scores; None: `head_dim ** -0.5`.
+        attention_soft_cap: bound of the attention scores (`LayerAttention.soft_cap`).
+        logit_soft_cap: bound of the logits, of the same form.
+        embedding_scale: factor on the embeddings.
+        activation: of the MLP's gate.
+        qkv_bias: queries, keys and values have a bias.
+        out_bias: the attention's output projection has a bias.
+        mlp_bias: the MLP's projections have a bias.
+        qk_norm: queries and keys are normalised head by head.
         dtype: of weights and activations.
 
     """
@@ -48,130 +53,42 @@ class ModelConfig:
     head_dim: int
     vocab_size: int
     rms_norm_eps: float
-    rope_theta: float
-    rope_scaling: RopeScaling | None
     max_position: int
     tie_word_embeddings: bool
+    rope: RopeConfig = PLAIN_ROPE
+    windows: tuple[int | None, ...] = ()
+    attention_scale: float | None = None
+    attention_soft_cap: float | None = None
+    logit_soft_cap: float | None = None
+    embedding_scale: float = 1.0
+    activation: Activation = "silu"
+    qkv_bias: bool = False
+    out_bias: bool = False
+    mlp_bias: bool = False
+    qk_norm: bool = False
     dtype: str = "float32"
 
-    @staticmethod
-    def from_gguf(metadata: Mapping[str, Any], tie_word_embeddings: bool, path: Path) -> ModelConfig:
-        """Read and check the configuration.
+    def attention_of(self, layer: int) -> LayerAttention:
+        """What layer number `layer` asks of the attention backend."""
+        window = self.windows[layer] if self.windows else None
+        return LayerAttention(self.attention_scale, window, self.attention_soft_cap)
+
+    def check(self, path: Path) -> None:
+        """See that the numbers go together.
 
         Args:
-            metadata: as in `GgufFile.metadata`.
-            tie_word_embeddings: whether the file lacks a head of its own.
             path: named in errors.
 
         Raises:
-            ModelLoadError: keys are missing (all are named) or values contradict each other.
+            ModelLoadError: they do not.
 
         """
-        keys = _Keys(metadata, path)
-        hidden, heads = keys.count("embedding_length"), keys.count("attention.head_count")
-        vocab = keys.vocab_size()
-        keys.raise_missing()
-        head_dim = keys.count(
-            "attention.key_length", default=keys.count("rope.dimension_count", default=hidden // max(heads, 1))
-        )
-        config = ModelConfig(
-            architecture=keys.architecture,
-            hidden_size=hidden,
-            intermediate_size=keys.count("feed_forward_length"),
-            num_layers=keys.count("block_count"),
-            num_heads=heads,
-            num_kv_heads=keys.count("attention.head_count_kv", default=heads),
-            head_dim=head_dim,
-            vocab_size=vocab,
-            rms_norm_eps=keys.number("attention.layer_norm_rms_epsilon"),
-            rope_theta=keys.number("rope.freq_base", default=10000.0),
-            rope_scaling=keys.rope_scaling(),
-            max_position=keys.count("context_length"),
-            tie_word_embeddings=tie_word_embeddings,
-        )
-        keys.raise_missing()
-        config._check(path, keys)
-        return config
-
-    def _check(self, path: Path, keys: _Keys) -> None:
         if self.num_heads % self.num_kv_heads:
             raise ModelLoadError(
                 f"{path}: {self.num_heads} query heads cannot share {self.num_kv_heads} kv heads evenly"
             )
         if self.head_dim % 2:
             raise ModelLoadError(f"{path}: head_dim is {self.head_dim}; rotary positions need an even one")
-        for name in ("rope.dimension_count", "attention.value_length"):
-            if keys.count(name, default=self.head_dim) != self.head_dim:
-                raise ModelLoadError(
-                    f"{path}: {self.architecture}.{name} is {keys.count(name)}, head_dim is {self.head_dim};"
-                    " only full rotation and equal key and value widths are built"
-                )
-
-
-def architecture_of(metadata: Mapping[str, Any], path: Path) -> str:
-    """The architecture that GGUF metadata names.
-
-    Raises:
-        ModelLoadError: it names none.
-
-    """
-    architecture = metadata.get("general.architecture")
-    if not isinstance(architecture, str):
-        raise ModelLoadError(f"{path}: metadata lacks 'general.architecture', so the kind of model is unknown")
-    return architecture
-
-
-class _Keys:
-    """Typed look-ups under the architecture's prefix; collects the missing ones so that one error names them all."""
-
-    def __init__(self, metadata: Mapping[str, Any], path: Path) -> None:
-        self._metadata = metadata
-        self._path = path
-        self._missing: list[str] = []
-        self.architecture = architecture_of(metadata, path)
-
-    def raise_missing(self) -> None:
-        if self._missing:
-            raise ModelLoadError(f"{self._path}: metadata lacks {', '.join(repr(key) for key in self._missing)}")
-
-    def count(self, name: str, default: int | None = None) -> int:
-        """A whole number of at least 1."""
-        key = f"{self.architecture}.{name}"
-        value = self._metadata.get(key, default)
-        if value is None:
-            self._missing.append(key)
-            return 1
-        if not isinstance(value, int) or value < 1:
-            raise ModelLoadError(
-                f"{self._path}: metadata {key!r} is {_short(value)}, expected a whole number of at least 1"
-            )
-        return value
-
-    def number(self, name: str, default: float | None = None) -> float:
-        """A positive number."""
-        key = f"{self.architecture}.{name}"
-        value = self._metadata.get(key, default)
-        if value is None:
-            self._missing.append(key)
-            return 1.0
-        if not isinstance(value, int | float) or not value > 0:
-            raise ModelLoadError(f"{self._path}: metadata {key!r} is {_short(value)}, expected a positive number")
-        return float(value)
-
-    def vocab_size(self) -> int:
-        """The size that the file states, else the number of its tokens."""
-        tokens = self._metadata.get("tokenizer.ggml.tokens")
-        return self.count("vocab_size", default=len(tokens) if isinstance(tokens, list) and tokens else None)
-
-    def rope_scaling(self) -> RopeScaling | None:
-        kind = self._metadata.get(f"{self.architecture}.rope.scaling.type", "none")
-        if kind == "none":
-            return None
-        if kind != "linear":
-            raise ModelLoadError(f"{self._path}: rope scaling of type {kind!r} is not built (known: none, linear)")
-        return RopeScaling(self.number("rope.scaling.factor"))
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+        if self.head_dim < 4 and self.rope.kind == "dynamic":
+            raise ModelLoadError(f"{path}: head_dim is {self.head_dim}; dynamic rotary positions need at least 4")
+        assert len(self.windows) in (0, self.num_layers), f"{len(self.windows)} windows for {self.num_layers} layers"

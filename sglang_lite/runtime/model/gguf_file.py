@@ -63,20 +63,26 @@ class GgufTensor:
         flat = self._buffer[self.offset : self.offset + self.n_bytes]
         return flat.reshape(*self.shape[:-1], -1) if self.shape else flat
 
-    def dequantize(self) -> np.ndarray:
-        """The values as float32 `[*shape]`; may be a read-only view of the file where it stores float32.
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self._file
+
+    def dequantize(self, first: int = 0, last: int | None = None) -> np.ndarray:
+        """Rows `first` to `last` (not included; None: all) as float32; a read-only view where the file stores float32.
 
         Raises:
             ModelLoadError: the storage type has no dequantiser.
         """
+        raw = self.raw()[first:last] if len(self.shape) > 1 else self.raw()
         try:
-            values = dequantize(self.raw(), self.ggml_type)
+            values = dequantize(raw, self.ggml_type)
         except NotImplementedError:
             raise ModelLoadError(
                 f"{self._file}: tensor {self.name!r} is stored as {self.ggml_type.name}, which cannot be turned into float32;"
                 " use a file with another quantisation (Q4_1, Q8_0, Q4_K, F16 ...)"
             ) from None
-        return values.reshape(self.shape)
+        return values.reshape(-1, *self.shape[1:]) if len(self.shape) > 1 else values.reshape(self.shape)[first:last]
 
 
 class GgufFile:

@@ -9,6 +9,7 @@ from torch.nn import functional
 from sglang_lite.runtime.attention.base import AttentionBackend
 from sglang_lite.runtime.model.config import ModelConfig
 from sglang_lite.runtime.model.linear import LinearFactory
+from sglang_lite.runtime.model.rope import RotaryEmbedding
 
 
 class RMSNorm(nn.Module):
@@ -24,79 +25,76 @@ class RMSNorm(nn.Module):
         return functional.rms_norm(x, self.weight.shape, self.weight, self.eps)
 
 
-class RotaryEmbedding(nn.Module):
-    """Rotates the two halves of each head by angles that grow with the position (the NeoX order).
-
-    The angles are computed in float64 and their cosines and sines kept as float32 tables `[max_position, head_dim]`.
+class Attention(nn.Module):
+    """Self-attention with query, key and value projections merged into one matrix.
 
     Attributes:
-        freq_factors: float32 [head_dim / 2], each frequency is divided by its factor (1 unless the file says otherwise).
+        qkv: the merged projection, queries first.
+        out: the output projection.
+        qkv_bias: float32, or None.
+        out_bias: float32, or None.
+        q_norm: norm of each query head before rotation, or None.
+        k_norm: norm of each key head before rotation, or None.
+        options: what the layer asks of the attention backend.
 
     """
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        self._config = config
-        self.freq_factors = nn.Parameter(torch.ones(config.head_dim // 2), requires_grad=False)
-        self._cos = torch.empty(0)
-        self._sin = torch.empty(0)
-
-    def prepare(self) -> None:
-        """Compute the tables; called when `freq_factors` is final."""
-        config = self._config
-        half = torch.arange(0, config.head_dim, 2, dtype=torch.float64)
-        frequencies = config.rope_theta ** (-half / config.head_dim) / self.freq_factors.double()
-        positions = torch.arange(config.max_position, dtype=torch.float64)
-        if config.rope_scaling is not None:
-            positions = positions / config.rope_scaling.factor
-        angles = torch.outer(positions, frequencies)
-        cos, sin = angles.cos().float(), angles.sin().float()
-        self._cos = torch.cat((cos, cos), dim=-1)
-        self._sin = torch.cat((-sin, sin), dim=-1)
-
-    def angles(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Cosines and signed sines [T, 1, head_dim] for int64 positions [T]; shared by all layers of a step."""
-        return self._cos[positions].unsqueeze(1), self._sin[positions].unsqueeze(1)
-
-    @staticmethod
-    def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-        """Rotate x [T, heads, head_dim]."""
-        half = x.shape[-1] // 2
-        swapped = torch.cat((x[..., half:], x[..., :half]), dim=-1)
-        return torch.addcmul(x * cos, swapped, sin)
-
-
-class Attention(nn.Module):
-    """Self-attention with query, key and value projections merged into one matrix."""
 
     def __init__(self, config: ModelConfig, layer: int, linear: LinearFactory) -> None:
         super().__init__()
         self._layer = layer
         self._head_dim = config.head_dim
         self._heads = (config.num_heads, config.num_kv_heads, config.num_kv_heads)
-        self.qkv = linear(config.hidden_size, sum(self._heads) * config.head_dim)
+        rows = sum(self._heads) * config.head_dim
+        self.qkv = linear(config.hidden_size, rows)
         self.out = linear(config.num_heads * config.head_dim, config.hidden_size)
+        self.qkv_bias = _bias(rows, config.qkv_bias)
+        self.out_bias = _bias(config.hidden_size, config.out_bias)
+        self.q_norm = RMSNorm(config.head_dim, config.rms_norm_eps) if config.qk_norm else None
+        self.k_norm = RMSNorm(config.head_dim, config.rms_norm_eps) if config.qk_norm else None
+        self.options = config.attention_of(layer)
 
     def forward(
         self, x: torch.Tensor, angles: tuple[torch.Tensor, torch.Tensor], attention: AttentionBackend
     ) -> torch.Tensor:
         """Map [T, hidden] -> [T, hidden]; writes the layer's KV through `attention`."""
-        heads = self.qkv(x).view(len(x), sum(self._heads), self._head_dim)
         n_q, n_kv, _ = self._heads
-        rotated = RotaryEmbedding.rotate(heads[:, : n_q + n_kv], *angles)
-        values = attention.forward(rotated[:, :n_q], rotated[:, n_q:], heads[:, n_q + n_kv :], self._layer)
-        return self.out(values.flatten(1))
+        heads = _plus(self.qkv(x), self.qkv_bias).view(len(x), sum(self._heads), self._head_dim)
+        rotary = heads[:, : n_q + n_kv]
+        if self.q_norm is not None and self.k_norm is not None:
+            rotary = torch.cat((self.q_norm(rotary[:, :n_q]), self.k_norm(rotary[:, n_q:])), dim=1)
+        rotated = RotaryEmbedding.rotate(rotary, *angles)
+        q, k, v = rotated[:, :n_q], rotated[:, n_q:], heads[:, n_q + n_kv :]
+        values = attention.forward(q, k, v, self._layer, self.options)
+        return _plus(self.out(values.flatten(1)), self.out_bias)
 
 
-class SwiGLU(nn.Module):
-    """`down(silu(gate(x)) * up(x))` with gate and up merged into one matrix, gate first."""
+class GatedMLP(nn.Module):
+    """`down(act(gate(x)) * up(x))` with gate and up merged into one matrix, gate first."""
 
     def __init__(self, config: ModelConfig, linear: LinearFactory) -> None:
         super().__init__()
         self.gate_up = linear(config.hidden_size, 2 * config.intermediate_size)
         self.down = linear(config.intermediate_size, config.hidden_size)
+        self.gate_up_bias = _bias(2 * config.intermediate_size, config.mlp_bias)
+        self.down_bias = _bias(config.hidden_size, config.mlp_bias)
+        self._silu = config.activation == "silu"
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Map [T, hidden] -> [T, hidden]."""
-        gate, up = self.gate_up(x).chunk(2, dim=-1)
-        return self.down(functional.silu(gate).mul_(up))
+        gate, up = _plus(self.gate_up(x), self.gate_up_bias).chunk(2, dim=-1)
+        gate = functional.silu(gate) if self._silu else functional.gelu(gate, approximate="tanh")
+        return _plus(self.down(gate.mul_(up)), self.down_bias)
+
+
+def soft_cap(x: torch.Tensor, cap: float | None) -> torch.Tensor:
+    """`cap * tanh(x / cap)`; x itself where `cap` is None."""
+    return x if cap is None else torch.tanh(x / cap).mul_(cap)
+
+
+def _bias(size: int, wanted: bool) -> nn.Parameter | None:
+    return nn.Parameter(torch.zeros(size), requires_grad=False) if wanted else None
+
+
+def _plus(x: torch.Tensor, bias: nn.Parameter | None) -> torch.Tensor:
+    """Add in place: `x` is a fresh product."""
+    return x if bias is None else x.add_(bias)

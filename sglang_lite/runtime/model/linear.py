@@ -10,7 +10,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from sglang_lite.runtime.model.gguf_file import GgufTensor
+from sglang_lite.runtime.model.tensors import SourceTensor
+from sglang_lite.runtime.model.weights import copy_rows
 
 
 class LinearMethod(Protocol):
@@ -19,7 +20,7 @@ class LinearMethod(Protocol):
     out_features: int
     in_features: int
 
-    def load_rows(self, first: int, tensor: GgufTensor, order: np.ndarray | None) -> None:
+    def load_rows(self, first: int, tensor: SourceTensor, order: np.ndarray | None) -> None:
         """Take `tensor` as rows `first, first + 1, ...`; row i is the tensor's row `order[i]` (None: i).
 
         Args:
@@ -51,14 +52,9 @@ class Fp32Linear(nn.Module):
             nn.Parameter(torch.empty(out_features, in_features), requires_grad=False) if weight is None else weight
         )
 
-    def load_rows(self, first: int, tensor: GgufTensor, order: np.ndarray | None) -> None:
+    def load_rows(self, first: int, tensor: SourceTensor, order: np.ndarray | None) -> None:
         """See `LinearMethod.load_rows`."""
-        values = tensor.dequantize()
-        target = self.weight.data[first : first + len(values)].numpy()
-        if order is None:
-            target[:] = values
-        else:
-            np.take(values, order, axis=0, out=target)
+        copy_rows(self.weight.data[first : first + tensor.shape[0]].numpy(), tensor, order)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """See `LinearMethod.__call__`."""

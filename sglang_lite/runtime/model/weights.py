@@ -1,15 +1,18 @@
-"""Putting the tensors of a file into the weights of a module, each exactly once."""
+"""Putting the tensors of a model file into the weights of a module, each exactly once."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, field
 
 import numpy as np
 from torch import nn
 
 from sglang_lite.errors import ModelLoadError
-from sglang_lite.runtime.model.gguf_file import GgufFile, GgufTensor
+from sglang_lite.runtime.model.tensors import SourceTensor, TensorSource
+
+_CHUNK_FLOATS = 1 << 22
+"""Floats converted at once, 16 MiB: loading needs little more memory than the weights themselves."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,7 @@ class WeightPart:
         shape: expected shape, torch order.
         first: first row of the target.
         order: row i of the target is row `order[i]` of the source; None keeps the order.
+        plus: added to each value, of a parameter only.
         optional: the file may lack it, the target then keeps its initial value.
 
     """
@@ -31,6 +35,7 @@ class WeightPart:
     shape: tuple[int, ...]
     first: int = 0
     order: np.ndarray | None = field(default=None, compare=False)
+    plus: float = 0.0
     optional: bool = False
 
 
@@ -42,39 +47,59 @@ def interleaved_order(heads: int, head_dim: int) -> np.ndarray:
     return np.arange(heads * head_dim).reshape(heads, head_dim // 2, 2).transpose(0, 2, 1).ravel()
 
 
-def fill(module: nn.Module, parts: Iterable[WeightPart], file: GgufFile) -> None:
+def copy_rows(target: np.ndarray, tensor: SourceTensor, order: np.ndarray | None) -> None:
+    """Write a tensor's values into `target`, float32 of its shape; row i becomes the tensor's row `order[i]` (None: i)."""
+    if order is not None:
+        np.take(tensor.dequantize(), order, axis=0, out=target)
+        return
+    rows = max(1, _CHUNK_FLOATS // max(1, target[0].size)) if len(target) else 1
+    for first in range(0, len(target), rows):
+        target[first : first + rows] = tensor.dequantize(first, min(first + rows, len(target)))
+
+
+def fill(module: nn.Module, parts: Iterable[WeightPart], source: TensorSource, ignored: Set[str] = frozenset()) -> None:
     """Load every part; parts are checked against the file before the first is read.
+
+    Args:
+        module: what is filled.
+        parts: which tensor goes where.
+        source: the tensors.
+        ignored: names of tensors that no part takes and that change no result.
 
     Raises:
         ModelLoadError: a tensor is missing, left over or of another shape; all such tensors are counted, the first are named.
 
     """
-    parts = [part for part in parts if not part.optional or part.source in file.tensors]
+    tensors = source.tensors
+    parts = [part for part in parts if not part.optional or part.source in tensors]
     wanted = {part.source for part in parts}
     assert len(wanted) == len(parts), "a tensor is named twice in the weight mapping"
-    if missing := [part.source for part in parts if part.source not in file.tensors]:
+    if missing := [part.source for part in parts if part.source not in tensors]:
         raise ModelLoadError(
-            f"{file.path}: {_counted('missing tensor', missing)}; the file is incomplete, download it again"
+            f"{source.path}: {_counted('missing tensor', missing)}; the model is incomplete, download it again"
         )
-    if extra := [name for name in file.tensors if name not in wanted]:
+    if extra := [name for name in tensors if name not in wanted and name not in ignored]:
         raise ModelLoadError(
-            f"{file.path}: {_counted('unexpected tensor', extra)}; this model is not quite the one its metadata names"
+            f"{tensors[extra[0]].path}: {_counted('unexpected tensor', extra)};"
+            " this model is not quite the one its configuration names"
         )
     for part in parts:
-        shape = file.tensors[part.source].shape
-        if shape != part.shape:
+        tensor = tensors[part.source]
+        if tensor.shape != part.shape:
             raise ModelLoadError(
-                f"{file.path}: tensor {part.source!r} has shape {shape}, the metadata asks for {part.shape}"
+                f"{tensor.path}: tensor {part.source!r} has shape {tensor.shape}, the configuration asks for {part.shape}"
             )
     for part in parts:
-        _load(module, part, file.tensors[part.source])
+        _load(module, part, tensors[part.source])
 
 
-def _load(module: nn.Module, part: WeightPart, tensor: GgufTensor) -> None:
+def _load(module: nn.Module, part: WeightPart, tensor: SourceTensor) -> None:
     owner_name, _, name = part.target.rpartition(".")
     target = getattr(module.get_submodule(owner_name), name)
     if isinstance(target, nn.Parameter):
-        target.data.numpy()[:] = tensor.dequantize()
+        rows = target.data.numpy()[part.first : part.first + part.shape[0]]
+        copy_rows(rows, tensor, part.order)
+        rows += part.plus
     else:
         target.load_rows(part.first, tensor, part.order)
 

@@ -7,8 +7,8 @@ from typing import Literal, TypeAlias, get_args
 
 from sglang_lite.errors import RequestError
 
-SchedulePolicy: TypeAlias = Literal["lpm", "fcfs"]
-"""Order of the waiting queue: longest cached prefix first (with ageing), or first come first served."""
+SchedulePolicy: TypeAlias = Literal["lpm", "fcfs", "dfs-weight", "lof", "random", "priority"]
+"""Order of the waiting queue, see `policy.order_waiting`. `priority`: first come first served with priorities on."""
 
 Batching: TypeAlias = Literal["prefill-first", "mixed", "decode-first"]
 """`prefill-first`: prefills run in steps of their own, before decode. `mixed`: decode rows ride along with prefills.
@@ -23,7 +23,11 @@ class SchedulerConfig:
     prompts are cut (None: never cut). `max_prefill_tokens`: prompt tokens of one step, the first prompt excepted.
     `schedule_conservativeness`: above 1 keeps more KV in reserve for running requests. `scan_window`: waiting
     requests looked at in one step. `min_shared_tokens`: how much a request must save to wait for another's prefix.
-    `ageing_slack`: how many requests may overtake a waiting one.
+    `ageing_tokens`: how many tokens may be computed for others, beyond those of the requests ahead, before a waiting
+    request goes first. `enable_priority_scheduling`: requests may carry a priority, higher first, or lower first with
+    `schedule_low_priority_values_first`; the policy orders those of equal priority. `max_queued_requests`: more
+    waiting ones are refused (None: no limit). `random_seed`: of the random policy. `disable_overlap_schedule`: False
+    lets one step be planned while the one before it is in flight.
     """
 
     context_length: int
@@ -37,11 +41,16 @@ class SchedulerConfig:
     schedule_conservativeness: float = 1.0
     scan_window: int = 128
     min_shared_tokens: int = 8
-    ageing_slack: int = 64
+    ageing_tokens: int = 16384
+    enable_priority_scheduling: bool = False
+    schedule_low_priority_values_first: bool = False
+    max_queued_requests: int | None = None
+    random_seed: int = 0
+    disable_overlap_schedule: bool = True
 
     def __post_init__(self) -> None:
         """Check every field; the message names the field, the value and what is allowed."""
-        chunk = self.chunked_prefill_size
+        chunk, limit = self.chunked_prefill_size, self.max_queued_requests
         rules = (
             ("context_length", self.context_length >= 1, "at least 1"),
             ("vocab_size", self.vocab_size >= 1, "at least 1"),
@@ -54,8 +63,14 @@ class SchedulerConfig:
             ("schedule_conservativeness", self.schedule_conservativeness > 0, "a number above 0"),
             ("scan_window", self.scan_window >= 1, "at least 1"),
             ("min_shared_tokens", self.min_shared_tokens >= 1, "at least 1"),
-            ("ageing_slack", self.ageing_slack >= 0, "at least 0"),
+            ("ageing_tokens", self.ageing_tokens >= 0, "at least 0"),
+            ("max_queued_requests", limit is None or limit >= 1, "at least 1, or None for no limit"),
         )
         for name, ok, allowed in rules:
             if not ok:
                 raise RequestError(f"configuring the scheduler: {name}={getattr(self, name)!r}, expected {allowed}")
+
+    @property
+    def uses_priority(self) -> bool:
+        """Priorities of requests count."""
+        return self.enable_priority_scheduling or self.schedule_policy == "priority"

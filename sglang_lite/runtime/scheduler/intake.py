@@ -13,6 +13,9 @@ from sglang_lite.runtime.scheduler.req import Req
 from sglang_lite.runtime.scheduler.score import ScoreState, ScoreTree
 
 
+_LAST_RANK = 1 << 62
+
+
 class Intake:
     """Checks requests against the context, the vocabulary and the whole KV pool."""
 
@@ -26,7 +29,7 @@ class Intake:
 
         Raises:
             ContextLengthError: prompt, choices and one new token are more than the context or the pool ever holds.
-            RequestError: no tokens, tokens outside the vocabulary, a stop string or pattern that is none.
+            RequestError: no tokens, tokens outside the vocabulary, a stop string or pattern that is none, a wrong priority.
         """
         what = f"adding request {add.rid!r}"
         self._check_ids(what, add)
@@ -48,7 +51,23 @@ class Intake:
             raise RequestError(f"{what}: stop_regex {error.pattern!r} is no regular expression: {error}") from error
         except UnicodeEncodeError as error:
             raise RequestError(f"{what}: stop {error.object!r} is no text: {error}; expected Unicode text") from error
-        return Req(add, order, text, score)
+        return Req(add, order, text, score, self._rank(what, add.priority))
+
+    def _rank(self, what: str, priority: int | None) -> int:
+        """Requests without a priority come last, as with SGLang."""
+        if priority is not None and (not isinstance(priority, int) or isinstance(priority, bool)):  # pyright: ignore[reportUnnecessaryIsInstance] - a client's value
+            raise RequestError(f"{what}: got priority {priority!r}, expected a whole number or None")
+        if not self._config.uses_priority:
+            if priority is not None:
+                raise RequestError(
+                    f"{what}: got priority {priority}, but priorities are off; set enable_priority_scheduling=True"
+                )
+            return 0
+        if priority is None:
+            return _LAST_RANK
+        if abs(priority) >= _LAST_RANK:
+            raise RequestError(f"{what}: got priority {priority}, expected a number between -2**62 and 2**62")
+        return priority if self._config.schedule_low_priority_values_first else -priority
 
     def _check_ids(self, what: str, add: AddReq) -> None:
         if not add.input_ids:

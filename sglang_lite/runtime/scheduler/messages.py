@@ -40,7 +40,7 @@ class AddReq:
     `input_ids`. `namespace` keeps prefixes apart (adapter, salt). `waits_for_grammar`: not schedulable until a
     `GrammarReady` comes. `is_continuing`: goes on a branch that ran before; queued ahead of new branches of its age.
     `lease`: name of the program lease whose prefixes this request's KV joins; `next_use`: when the program will need
-    them next (smaller is sooner).
+    them next (smaller is sooner). `priority`: only where priorities are on; None comes after every other.
     """
 
     rid: str
@@ -54,6 +54,7 @@ class AddReq:
     is_continuing: bool = False
     lease: str | None = None
     next_use: int = 0
+    priority: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,7 @@ class FinishReason:
 
     `stop` without `matched`: the grammar ended, or all choices are scored.
 
-    `abort`: `error` says why. JSON form as SGLang's: `{"type": ..., "matched": ...}`.
+    `abort`: `error` says why. JSON form as SGLang's: `{"type": ..., "matched": ...}`, or `message` and `err_type`.
     """
 
     kind: Literal["stop", "length", "abort"]
@@ -107,17 +108,25 @@ class FinishReason:
     def to_json(self) -> dict[str, Any]:
         """SGLang's `finish_reason` object."""
         if self.kind == "abort":
-            return {"type": "abort", "message": str(self.error or "aborted")}
+            kind = {} if self.error is None else {"err_type": type(self.error).__name__}
+            return {"type": "abort", "message": str(self.error or "aborted")} | kind
         return {"type": self.kind} | ({"matched": self.matched} if self.kind == "stop" else {})
+
+
+NO_TOKEN = -1
+"""Stands for the token that was not drawn, see `TokenLogprob`."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
-    """The log-probability of one token at its position, with the most likely and the asked-for alternatives."""
+    """The log-probability of one token at its position, with the most likely and the asked-for alternatives.
+
+    Where nothing is generated, the one output entry has `token_id` `NO_TOKEN`: the distribution after the prompt.
+    """
 
     token_id: int
     logprob: float | None
-    """None for the first token of a prompt."""
+    """None for the first token of a prompt, and with `NO_TOKEN`."""
     top: tuple[tuple[int, float], ...] = ()
     asked: tuple[tuple[int, float], ...] = ()
 

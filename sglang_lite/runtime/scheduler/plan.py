@@ -52,11 +52,16 @@ class SampleSpec:
     logprob: LogprobParams | None = None
 
 
+FUTURE_TOKEN = -1
+"""The placeholder for a token that the step in flight has not given yet."""
+
+
 @dataclass(frozen=True, slots=True)
 class RowPlan:
     """One row of the batch: compute the KV of `input_ids` at positions `prefix_len ...`.
 
-    `pages`: int32, the page of each `page_size` positions from 0 to `prefix_len + len(input_ids)`. A row may read pages
+    `is_future`: the one input token is what the request's row of the step before gives; `input_ids` has a
+    placeholder until `Scheduler.resolve`. `pages`: int32, the page of each `page_size` positions from 0 to `prefix_len + len(input_ids)`. A row may read pages
     that an earlier row of the same plan writes. `sample` None: nothing is drawn (middle chunk, scoring).
     """
 
@@ -66,6 +71,7 @@ class RowPlan:
     pages: NDArray[np.int32]
     sample: SampleSpec | None = None
     targets: tuple[LogprobTarget, ...] = ()
+    is_future: bool = False
 
     @property
     def extend_len(self) -> int:

@@ -37,13 +37,16 @@ class Req:
                |                                 +---|--- retracted ---+------------------------+
                +------- failed, aborted -------------+--- aborted, failed, prefill only, or one-token choices --> FINISHED
 
-    Cursors, never merged: `output_ids` (committed tokens), `hold.committed_len` (KV known to be computed),
-    `hold.allocated_len` (pages granted), `sent_tokens` and `text.text_end` (delivered).
+    Cursors, never merged: `output_ids` (committed tokens), `hold.committed_len` (KV known to be computed), `planned_len`
+    (KV of rows in flight included), `hold.allocated_len` (pages granted), `sent_tokens` and `text.text_end` (delivered).
 
     Attributes:
         order: (step of arrival, not continuing, number of arrival): the order of first come first served.
-        deadline: when so many requests have been admitted in all, this one goes first.
+        rank: smaller goes first, by its priority.
+        deadline: when the queue's clock shows this, it goes before all that have not aged.
         hold: what it holds of the memory; None exactly while waiting or finished.
+        planned_len: KV that is computed or will be by the rows in flight; `hold.committed_len` where none is.
+        num_pending: output tokens that rows in flight will give.
         fill_len: tokens known when it was admitted; up to there it is prefilling.
         input_logprobs: of the prompt positions from `logprob.start_len` on, as far as they are computed.
         score: the choices and their scores so far; None: a generation.
@@ -51,10 +54,13 @@ class Req:
 
     """
 
-    def __init__(self, add: AddReq, order: tuple[int, bool, int], text: OutputText, score: ScoreState | None) -> None:
+    def __init__(
+        self, add: AddReq, order: tuple[int, bool, int], text: OutputText, score: ScoreState | None, rank: int = 0
+    ) -> None:
         self.rid = add.rid
         self.add = add
         self.order = order
+        self.rank = rank
         self.deadline = 0
         self.grammar: GrammarCursor | None = add.grammar
         self.waits_for_grammar = add.waits_for_grammar and add.grammar is None
@@ -63,6 +69,8 @@ class Req:
         self.score = score
         self.hold: KvHold | None = None
         self.fill_len = 0
+        self.planned_len = 0
+        self.num_pending = 0
         self.sent_tokens = 0
         self.input_logprobs: list[TokenLogprob] = []
         self.has_sent_input_logprobs = False
@@ -97,6 +105,11 @@ class Req:
     def seq_len(self) -> int:
         """Known tokens: prompt and output."""
         return self._num_ids
+
+    @property
+    def known_len(self) -> int:
+        """Tokens once the rows in flight are committed, if they do not end it."""
+        return self._num_ids + self.num_pending
 
     @property
     def ids(self) -> NDArray[np.int32]:

@@ -33,7 +33,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "first come first served": {"schedule_policy": "fcfs"},
     "mixed": {"batching": "mixed", "chunked_prefill_size": 16},
     "decode first": {"batching": "decode-first", "chunked_prefill_size": 16},
-    "two at a time": {"max_running_requests": 2},
     "attention in torch": {"attention_backend": "torch_ref"},
 }
 

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from sglang_lite.request_tree import LogprobParams, SamplingParams
+from sglang_lite.runtime.attention.base import PLAIN, LayerAttention
 from sglang_lite.runtime.attention.forward_batch import ForwardBatch
 from sglang_lite.runtime.model.config import ModelConfig
 from sglang_lite.runtime.model.linear import Fp32Linear
@@ -26,8 +27,6 @@ TINY = ModelConfig(
     head_dim=16,
     vocab_size=97,
     rms_norm_eps=1e-5,
-    rope_theta=10000.0,
-    rope_scaling=None,
     max_position=256,
     tie_word_embeddings=True,
 )
@@ -40,7 +39,6 @@ def tiny_llama(seed: int = 0) -> LlamaForCausalLM:
     for name, weight in model.named_parameters():
         if "norm" not in name and "freq_factors" not in name:
             weight.data.normal_(0, 1.0 if name == "embed" else 0.3, generator=generator)
-    model.prepare()
     return model
 
 
@@ -50,7 +48,10 @@ class DenseAttention:
     def plan(self, fb: ForwardBatch) -> None:
         assert fb.num_rows == 1, f"dense attention computes one sequence, got {fb.num_rows} rows"
 
-    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, layer: int) -> torch.Tensor:
+    def forward(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, layer: int, options: LayerAttention = PLAIN
+    ) -> torch.Tensor:
+        assert options == PLAIN, f"dense attention is plain attention, got {options}"
         group = q.shape[1] // k.shape[1]
         keys, values = (x.repeat_interleave(group, dim=1).transpose(0, 1) for x in (k, v))
         scores = q.transpose(0, 1) @ keys.transpose(1, 2) * q.shape[-1] ** -0.5

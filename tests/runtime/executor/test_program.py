@@ -75,9 +75,7 @@ class HandPort:
 
     def score(self, rid: str, scores: tuple[tuple[float, ...], ...] | None, own: tuple[Any, ...] | None = None) -> None:
         self.handlers[rid](
-            ReqOutput(
-                rid, scores=scores, input_logprobs=own, finished=FinishReason("length"), usage=Usage(1, 0, 1, 0)
-            )
+            ReqOutput(rid, scores=scores, input_logprobs=own, finished=FinishReason("length"), usage=Usage(1, 0, 1, 0))
         )
 
 
@@ -196,7 +194,9 @@ def test_streamed_pieces_join_to_the_text(bench: Bench) -> None:
     bench.port.handlers["r0"](ReqOutput("r0", tuple(data[:1]), data[:1], 1))
     bench.port.handlers["r0"](ReqOutput("r0", tuple(data[1:2]), data[1:2], 2))
     bench.port.handlers["r0"](
-        ReqOutput("r0", tuple(data[2:]), data[2:], 3, finished=FinishReason("length"), kept_len=3, usage=Usage(1, 0, 1, 3))
+        ReqOutput(
+            "r0", tuple(data[2:]), data[2:], 3, finished=FinishReason("length"), kept_len=3, usage=Usage(1, 0, 1, 3)
+        )
     )
     assert [e.text for e in bench.events if isinstance(e, OpDelta)] == ["é", "!"]
     assert bench.done(2).value == "é!"
@@ -250,6 +250,41 @@ def test_a_concat_join_appends_what_the_children_added(bench: Bench) -> None:
     bench.port.answer("r0", "<|im_end|>")
     assert bench.done(6).text == "L<|im_end|>R"
     assert bench.prompt("r1") == b"aL<|im_end|>R"
+
+
+def test_a_concat_join_of_idle_children_is_done_at_once(bench: Bench) -> None:
+    """Nothing comes from them any more that could wake it; a gen after it is at the same place either way."""
+    bench.append(
+        TextOp(1, 0, "a"), ForkOp(2, 0, (1,)), TextOp(3, 1, "L"), JoinOp(4, 0, (1,), "concat"), GenOp(5, 0, "x", PARAMS)
+    )
+    assert bench.done(4).text == "L"
+    assert bench.prompt("r0") == b"aL"
+    late = Bench()
+    late.append(TextOp(1, 0, "a"), ForkOp(2, 0, (1,)), GenOp(3, 1, "w", PARAMS), JoinOp(4, 0, (1,), "concat"))
+    late.append(GenOp(5, 0, "x", PARAMS))
+    late.port.answer("r0", "L")
+    assert late.prompt("r1") == b"aL"
+    assert late.port.requests["r1"].sampling.seed == bench.port.requests["r0"].sampling.seed
+
+
+def test_programs_may_be_deep(bench: Bench) -> None:
+    """A thousand joins in a row, forks in forks, and then a failure that goes all the way down and up again."""
+    count, ops = 1000, list[Any]()
+    for number in range(1, count + 1):
+        ops += [ForkOp(len(ops), 0, (number,)), TextOp(len(ops) + 1, number, "x")]
+        ops.append(JoinOp(len(ops), 0, (number,), "concat"))
+    bench.append(*ops)
+    assert bench.done(ops[-1].id).text == "x"
+    deep: list[Any] = [GenOp(len(ops), 0, "x", PARAMS)]
+    for number in range(count):
+        deep.append(ForkOp(len(ops) + len(deep), number and count + number, (count + number + 1,)))
+    for number in range(count - 1, -1, -1):
+        deep.append(JoinOp(len(ops) + len(deep), number and count + number, (count + number + 1,), "concat"))
+    bench.append(*deep)
+    cause = KvOutOfMemoryError("no page")
+    bench.port.fail("r0", cause)
+    assert all(bench.failed(op.id) is cause for op in deep[-3:])
+    assert len([e for e in bench.events if isinstance(e, OpDone | OpFailed)]) == len(ops) + len(deep)
 
 
 def test_a_concat_join_fails_with_its_child(bench: Bench) -> None:
@@ -326,9 +361,7 @@ def test_n_samples_differ_in_seed_and_the_first_continues(bench: Bench) -> None:
 def test_seeds_follow_from_the_programs_seed_and_the_place() -> None:
     def seeds() -> list[int | None]:
         bench = Bench()
-        bench.append(
-            TextOp(1, 0, "a"), ForkOp(2, 0, (1, 2)), *(GenOp(3 + i, i, "x", PARAMS) for i in range(3))
-        )
+        bench.append(TextOp(1, 0, "a"), ForkOp(2, 0, (1, 2)), *(GenOp(3 + i, i, "x", PARAMS) for i in range(3)))
         return [req.sampling.seed for req in bench.port.requests.values()]
 
     assert seeds() == seeds()

@@ -5,7 +5,11 @@ from sglang_lite.runtime.executor.seeds import SEED_BITS, derive_seed
 
 def test_every_place_has_its_own_seed_and_always_the_same() -> None:
     places = [
-        (seed, path, op, sample) for seed in (1, 2) for path in ((0,), (0, 1), (0, 11)) for op in (0, 1, 11) for sample in (0, 1)
+        (seed, path, op, sample)
+        for seed in (1, 2)
+        for path in ((0,), (0, 1), (0, 11))
+        for op in (0, 1, 11)
+        for sample in (0, 1)
     ]
     seeds = [derive_seed(*place) for place in places]
     assert len(set(seeds)) == len(places)

@@ -70,7 +70,10 @@ def test_missing_metadata_is_named_all_at_once(tmp_path: Path, tensors: Tensors)
         ({"llama.block_count": 0}, "'llama.block_count' is 0, expected a whole number of at least 1"),
         ({"llama.block_count": "two"}, "'llama.block_count' is 'two'"),
         ({"llama.attention.layer_norm_rms_epsilon": -1.0}, "expected a positive number"),
-        ({"llama.rope.scaling.type": "yarn"}, "rope scaling of type 'yarn' is not built"),
+        (
+            {"llama.rope.scaling.type": "longrope", "llama.rope.scaling.factor": 2.0},
+            "rope scaling of type 'longrope' is not built",
+        ),
         ({"llama.rope.dimension_count": 8, "llama.attention.key_length": 16}, "only full rotation"),
         ({"llama.vocab_size": 70}, "'token_embd.weight' has 64 rows, the metadata states a vocabulary of 70"),
         ({"llama.vocab_size": 64, "tokenizer.ggml.tokens": ["t"] * 65}, "the tokenizer has 65 tokens"),

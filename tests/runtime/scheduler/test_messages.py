@@ -8,5 +8,6 @@ def test_finish_reasons_have_the_known_json_form() -> None:
     assert FinishReason("stop", 7).to_json() == {"type": "stop", "matched": 7}
     assert FinishReason("stop").to_json() == {"type": "stop", "matched": None}
     assert FinishReason("length").to_json() == {"type": "length"}
-    assert FinishReason("abort", error=CancelledError("gone")).to_json() == {"type": "abort", "message": "gone"}
+    gone = FinishReason("abort", error=CancelledError("gone")).to_json()
+    assert gone == {"type": "abort", "message": "gone", "err_type": "CancelledError"}
     assert FinishReason("abort").to_json() == {"type": "abort", "message": "aborted"}

@@ -1,0 +1,106 @@
+"""Grammars without rules that no text can end: a matcher that enters one would be stuck; knows no JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from sglang_lite.grammar.json_schema.languages import union
+from sglang_lite.grammar.syntax import (
+    NEVER,
+    Alternate,
+    Both,
+    Chars,
+    Concat,
+    Grammar,
+    Node,
+    Ref,
+    Repeat,
+    Without,
+    concat,
+    repeat,
+)
+
+
+def without_dead_rules(start: Node, rules: Mapping[str, Node]) -> Grammar:
+    """The grammar with only rules that are reached and have texts; what refers to others is cut away."""
+    reached = _reached(start, rules)
+    users: dict[str, list[str]] = {name: [] for name in reached}
+    for name in reached:
+        for used in set(_references(rules[name])):
+            users[used].append(name)
+    alive: set[str] = set()
+    pending = list(reached)
+    while pending:
+        name = pending.pop()
+        if name not in alive and _has_text(rules[name], alive):
+            alive.add(name)
+            pending.extend(users[name])
+    if len(alive) == len(reached):
+        return Grammar(start if _has_text(start, alive) else NEVER, {name: rules[name] for name in reached})
+    cut = {name: _cut(rules[name], alive) for name in reached if name in alive}
+    return Grammar(_cut(start, alive), cut)
+
+
+def _reached(start: Node, rules: Mapping[str, Node]) -> list[str]:
+    found: dict[str, None] = {}
+    pending = [start]
+    while pending:
+        for name in _references(pending.pop()):
+            if name not in found:
+                found[name] = None
+                pending.append(rules[name])
+    return list(found)
+
+
+def _references(node: Node) -> Iterator[str]:
+    match node:
+        case Ref(name):
+            yield name
+        case Concat(parts) | Alternate(parts):
+            for part in parts:
+                yield from _references(part)
+        case Repeat(item, _, _):
+            yield from _references(item)
+        case Both(left, right) | Without(left, right):
+            yield from _references(left)
+            yield from _references(right)
+        case _:
+            return
+
+
+def _has_text(node: Node, alive: set[str]) -> bool:
+    match node:
+        case Ref(name):
+            return name in alive
+        case Chars(charset):
+            return bool(charset.ranges)
+        case Concat(parts):
+            return all(_has_text(part, alive) for part in parts)
+        case Alternate(options):
+            return any(_has_text(option, alive) for option in options)
+        case Repeat(item, low, _):
+            return low == 0 or _has_text(item, alive)
+        case Both(left, right):
+            return _has_text(left, alive) and _has_text(right, alive)
+        case Without(left, _):
+            return _has_text(left, alive)
+        case _:
+            return True
+
+
+def _cut(node: Node, alive: set[str]) -> Node:
+    if not _has_text(node, alive):
+        return NEVER
+    match node:
+        case Concat(parts):
+            return concat(_cut(part, alive) for part in parts)
+        case Alternate(options):
+            return union(_cut(option, alive) for option in options)
+        case Repeat(item, low, high):
+            return repeat(_cut(item, alive), low, high) if _has_text(item, alive) else concat(())
+        case Both(left, right):
+            return Both(_cut(left, alive), _cut(right, alive))
+        case Without(left, right):
+            return Without(_cut(left, alive), _cut(right, alive))
+        case _:
+            return node

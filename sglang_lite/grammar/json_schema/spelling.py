@@ -1,0 +1,166 @@
+"""Characters, strings and languages of characters as JSON writes them; knows no schema.
+
+The canonical spelling of a character is the character itself where JSON allows that, else its short escape, else `\\u00xx` in lower
+case. A free string may use every legal escape but lone surrogates. A language that restricts its characters is spelled canonically:
+so each text has one spelling, and differences of languages stay exact.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from sglang_lite.grammar.charset import ANY, MAX_CODE_POINT, CharSet
+from sglang_lite.grammar.errors import UnsupportedGrammarError
+from sglang_lite.grammar.json_schema.languages import literals, union
+from sglang_lite.grammar.syntax import (
+    NEVER,
+    Alternate,
+    Both,
+    Bytes,
+    Chars,
+    Choices,
+    Concat,
+    Node,
+    Ref,
+    Repeat,
+    Without,
+    alternate,
+    choices,
+    concat,
+    repeat,
+)
+
+CHAR_RULE, STRING_RULE, REST_RULE = "char", "string", "string_rest"
+QUOTE = Bytes(b'"')
+_SPECIAL = CharSet.of([(0x00, 0x1F), (ord('"'), ord('"')), (ord("\\"), ord("\\"))])
+_RAW = CharSet.of([(0x20, 0x21), (0x23, 0x5B), (0x5D, MAX_CODE_POINT)])
+
+
+def spelled(node: Node, *, free: bool = True) -> Node:
+    """The inner spelling (without quotes) of the texts of a language of characters.
+
+    With `free`, a character that may be any character is written in every legal way.
+    """
+    match node:
+        case Bytes(data):
+            return Bytes(spelled_text(data.decode())[1:-1])
+        case Choices(texts):
+            return choices(spelled_text(text.decode())[1:-1] for text in texts)
+        case Chars(charset):
+            return Ref(CHAR_RULE) if free and charset == ANY else _canonical(charset)
+        case Concat(parts):
+            return concat(spelled(part, free=free) for part in parts)
+        case Alternate(options):
+            return alternate(spelled(option, free=free) for option in options)
+        case Repeat(item, low, high):
+            return repeat(spelled(item, free=free), low, high)
+        case Both(left, right):
+            return Both(spelled(left, free=free), spelled(right, free=free))
+        case Without(left, right):
+            # An escape that only one side knows would slip through, so both have one spelling for each text.
+            return Without(spelled(left, free=False), spelled(right, free=False))
+        case _:
+            raise UnsupportedGrammarError(f"spelling a text in JSON: {type(node).__name__} is no set of characters")
+
+
+def quoted(node: Node, *, free: bool = True) -> Node:
+    """The JSON strings whose texts are in a language of characters."""
+    return concat([QUOTE, spelled(node, free=free), QUOTE])
+
+
+def spelled_text(text: str) -> bytes:
+    """The canonical JSON string of `text`, quotes included.
+
+    Raises:
+        UnsupportedGrammarError: `text` holds a lone surrogate, which no UTF-8 text can.
+    """
+    try:
+        return json.dumps(text, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise UnsupportedGrammarError(f"the text {text!r} holds a lone surrogate, which cannot be written") from None
+
+
+def quoted_texts(texts: Iterable[str]) -> Node:
+    """The canonical JSON strings of some texts; NEVER of none."""
+    found = [spelled_text(text) for text in texts if not any(0xD800 <= ord(char) <= 0xDFFF for char in text)]
+    return choices(found) if found else NEVER
+
+
+def quoted_others(texts: Iterable[str]) -> Node:
+    """The canonical JSON strings of all texts but the given ones.
+
+    A deterministic tree with one branching for each character of a text, so that no product of automata is needed.
+    """
+    return concat([QUOTE, _others(sorted(set(texts)), 0)])
+
+
+def _others(texts: list[str], at: int) -> Node:
+    """What may follow where all of `texts` share their first `at` characters, closing quote included."""
+    groups: dict[str, list[str]] = {}
+    ends = False
+    for text in texts:
+        if len(text) == at:
+            ends = True
+        else:
+            groups.setdefault(text[at], []).append(text)
+    options = [
+        concat([spelled(literals([char]), free=False), _others(group, at + 1)]) for char, group in groups.items()
+    ]
+    elsewhere = CharSet.of([(ord(char), ord(char)) for char in groups]).negate()
+    options.append(concat([_canonical(elsewhere), Ref(REST_RULE)]))
+    return alternate(options if ends else [*options, QUOTE])
+
+
+def base_rules() -> dict[str, Node]:
+    """The rules that spelled nodes refer to."""
+    char = _any_spelling()
+    return {
+        CHAR_RULE: char,
+        STRING_RULE: concat([QUOTE, Repeat(char, 0, None), QUOTE]),
+        REST_RULE: concat([Repeat(_canonical(ANY), 0, None), QUOTE]),
+    }
+
+
+def _canonical(charset: CharSet) -> Node:
+    raw = _meet(charset, _RAW)
+    special = _meet(charset, _SPECIAL)
+    codes = [code for low, high in special.ranges for code in range(low, high + 1)]
+    escaped = choices(spelled_text(chr(code))[1:-1] for code in codes) if codes else NEVER
+    return union([Chars(raw) if raw.ranges else NEVER, escaped])
+
+
+def _meet(left: CharSet, right: CharSet) -> CharSet:
+    return left.negate().union(right.negate()).negate()
+
+
+def _any_spelling() -> Node:
+    digit = Chars(CharSet.of([(0x30, 0x39), (0x41, 0x46), (0x61, 0x66)]))
+    no_surrogate = alternate(
+        [
+            concat(
+                [
+                    Chars(CharSet.of([(0x30, 0x39), (0x41, 0x43), (0x45, 0x46), (0x61, 0x63), (0x65, 0x66)])),
+                    repeat(digit, 3, 3),
+                ]
+            ),
+            concat([_one_of("dD"), _one_of("01234567"), digit, digit]),
+        ]
+    )
+    pair = [
+        _one_of("dD"),
+        _one_of("89abAB"),
+        digit,
+        digit,
+        Bytes(b"\\u"),
+        _one_of("dD"),
+        _one_of("cdefCDEF"),
+        digit,
+        digit,
+    ]
+    escape = alternate([_one_of('"\\/bfnrt'), concat([Bytes(b"u"), alternate([no_surrogate, concat(pair)])])])
+    return alternate([Chars(_RAW), concat([Bytes(b"\\"), escape])])
+
+
+def _one_of(letters: str) -> Node:
+    return Chars(CharSet.of([(ord(letter), ord(letter)) for letter in letters]))

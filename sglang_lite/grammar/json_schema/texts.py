@@ -1,0 +1,126 @@
+"""Sets of strings: lengths, languages, values, closed under intersection and complement; knows no JSON spelling."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sglang_lite.grammar.json_schema.languages import (
+    ANY_TEXT,
+    difference,
+    intersection,
+    is_empty,
+    lengths,
+    literals,
+    matches,
+    union,
+)
+from sglang_lite.grammar.json_schema.patterns import length_language
+from sglang_lite.grammar.syntax import NEVER, Chars, Node, Repeat
+
+
+@dataclass(frozen=True, slots=True)
+class TextSet:
+    """The strings that satisfy every field; a default field demands nothing.
+
+    Attributes:
+        low, high: bounds of the length in code points; None is no upper bound.
+        within, outside: languages of characters that each member is in, or is not in.
+        values: the only members, if listed; then all other fields are defaults.
+        excluded: strings that are no members.
+    """
+
+    low: int = 0
+    high: int | None = None
+    within: frozenset[Node] = frozenset()
+    outside: frozenset[Node] = frozenset()
+    values: frozenset[str] | None = None
+    excluded: frozenset[str] = frozenset()
+
+    def __contains__(self, text: str) -> bool:
+        if self.values is not None:
+            return text in self.values
+        return (
+            self.low <= len(text)
+            and (self.high is None or len(text) <= self.high)
+            and text not in self.excluded
+            and all(matches(node, text) for node in self.within)
+            and not any(matches(node, text) for node in self.outside)
+        )
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no member is left; False where that is not decided."""
+        if self.values is not None:
+            return not self.values
+        if self.high is not None and self.low > self.high:
+            return True
+        if not self.within and not self.outside:
+            return False
+        return is_empty(self.language())
+
+    def language(self) -> Node:
+        """The members as a regular language of characters."""
+        if self.values is not None:
+            return literals(self.values)
+        parts = sorted(self.within, key=hash)
+        found = _bounded(intersection(parts), self.low, self.high)
+        barred = union([*sorted(self.outside, key=hash), literals(self.excluded)])
+        return found if barred == NEVER else difference(found, barred)
+
+
+ALL_TEXTS = TextSet()
+
+
+def text_values(values: frozenset[str]) -> TextSet:
+    """Exactly these strings."""
+    return TextSet(values=values)
+
+
+def meet_texts(left: TextSet, right: TextSet) -> TextSet | None:
+    """The strings in both; None if there are none to be seen at once."""
+    if left.values is not None or right.values is not None:
+        listed, other = (left, right) if left.values is not None else (right, left)
+        kept = frozenset(value for value in listed.values or () if value in other)
+        return text_values(kept) if kept else None
+    highs = [high for high in (left.high, right.high) if high is not None]
+    met = TextSet(
+        max(left.low, right.low),
+        min(highs, default=None),
+        left.within | right.within,
+        left.outside | right.outside,
+        None,
+        left.excluded | right.excluded,
+    )
+    if (met.high is not None and met.low > met.high) or met.within & met.outside:
+        return None
+    return met
+
+
+def complement_texts(one: TextSet) -> list[TextSet]:
+    """The strings that are not in `one`, as a union."""
+    if one.values is not None:
+        return [TextSet(excluded=one.values)]
+    found: list[TextSet] = []
+    if one.low > 0:
+        found.append(TextSet(high=one.low - 1))
+    if one.high is not None:
+        found.append(TextSet(low=one.high + 1))
+    found.extend(TextSet(outside=frozenset([node])) for node in one.within)
+    found.extend(TextSet(within=frozenset([node])) for node in one.outside)
+    if one.excluded:
+        found.append(text_values(one.excluded))
+    return found
+
+
+def _bounded(node: Node, low: int, high: int | None) -> Node:
+    """The texts of `node` that have `low` to `high` characters, without a product where the form of `node` allows."""
+    if node == ANY_TEXT:
+        return length_language(low, high)
+    if isinstance(node, Repeat) and isinstance(node.item, Chars):
+        highs = [bound for bound in (node.high, high) if bound is not None]
+        least, most = max(node.low, low), min(highs, default=None)
+        return NEVER if most is not None and least > most else Repeat(node.item, least, most)
+    least, most = lengths(node)
+    if least >= low and (high is None or (most is not None and most <= high)):
+        return node
+    return intersection([node, length_language(low, high)])

@@ -1,0 +1,23 @@
+"""RMS norm and rounding to int8 of rows."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from sglang_lite.kernels.cpu.simd_int8 import quantize_group
+from sglang_lite.kernels.cpu.simd_rows import scale_rows, sum_of_squares
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def quantize_row(x: int, groups: int, a: int, scales: int, sums: int) -> None:
+    """float32 [32 groups] at x -> int8 at a, a scale and a scaled sum for each group of 32; addresses."""
+    for g in range(groups):
+        quantize_group(x + 128 * g, a + 32 * g, scales + 4 * g, sums + 4 * g)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def rms_norm(x: int, weight: int, eps: np.float32, groups: int, out: int) -> None:
+    """`out = x / sqrt(mean(x^2) + eps) * weight` for one row of `32 groups` floats; addresses."""
+    mean = sum_of_squares(x, 2 * groups) / np.float32(32 * groups)
+    scale_rows(x, np.float32(1.0) / np.sqrt(mean + eps), weight, out, 2 * groups)

@@ -1,0 +1,33 @@
+"""Rotary positions, sixteen columns at a time: eight pairs of a head, and where the results go."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from sglang_lite.kernels.cpu.simd_int8 import load_float, store_float
+from sglang_lite.kernels.cpu.simd_rows import rotate_pairs
+
+
+def pair_order(head_dim: int) -> np.ndarray:
+    """Columns of a head in the order that puts eight first halves beside their eight second halves; int64 [head_dim].
+
+    Position i of a head whose rows were reordered by it holds the head's column `pair_order(head_dim)[i]`.
+    """
+    half = head_dim // 2
+    first = np.arange(half).reshape(-1, 8)
+    return np.concatenate([first, first + half], axis=1).ravel()
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def rotate(pairs: int, cos: int, sin: int, block: int) -> None:
+    """Turn the eight pairs at `pairs` (firsts, then seconds) by angles `8 block ...`; `cos` and `sin` of one position."""
+    rotate_pairs(pairs, cos + 32 * block, sin + 32 * block)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def scatter_pairs(pairs: int, out: int, stride: int, depth: int, block: int) -> None:
+    """Put eight pairs to the columns they came from: `out`, columns `stride` bytes apart, of a head of `depth`."""
+    for i in range(8):
+        store_float(out + (8 * block + i) * stride, load_float(pairs + 4 * i))
+        store_float(out + (depth // 2 + 8 * block + i) * stride, load_float(pairs + 32 + 4 * i))

@@ -1,0 +1,354 @@
+"""Vector building blocks for products with int8 activations, as LLVM IR for x86 with AVX2, FMA and F16C.
+
+All addresses are int64 byte addresses. Activations are int8 in groups of 32 with a float32 scale each. A weight block
+holds 8 outputs of one group, eight vectors of four bytes for each output, so one 32-bit lane is one output and nothing
+is summed across lanes. Integer sums are exact with either instruction set; float sums run over the groups in order, a
+row by itself, so a result depends neither on the number of rows nor on which of them share a tile.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba.core import types
+from numba.extending import intrinsic
+
+from sglang_lite.kernels.cpu.features import has_byte_dot_product
+
+GROUP = 32
+"""Activations that share a scale."""
+
+OUTPUTS = 8
+"""Outputs of one weight block."""
+
+_I1, _I8, _I16, _I32, _I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
+_F16, _F32 = ir.HalfType(), ir.FloatType()
+_BYTES, _WORDS, _INTS = ir.VectorType(_I8, 32), ir.VectorType(_I16, 16), ir.VectorType(_I32, 8)
+_FLOATS, _HALVES = ir.VectorType(_F32, 8), ir.VectorType(_F16, 8)
+
+
+def _i64(value: int) -> ir.Constant:
+    return ir.Constant(_I64, value)
+
+
+def _all(kind: Any, value: float) -> ir.Constant:
+    return ir.Constant(kind, [value] * kind.count)
+
+
+def _call(builder: Any, name: str, result: Any, args: list[Any]) -> Any:
+    function_type = ir.FunctionType(result, [arg.type for arg in args])
+    function = builder.module.globals.get(name) or ir.Function(builder.module, function_type, name)
+    return builder.call(function, args)
+
+
+def _pointer(builder: Any, address: Any, offset: int, kind: Any) -> Any:
+    return builder.inttoptr(builder.add(address, _i64(offset)) if offset else address, ir.PointerType(kind))
+
+
+def _load(builder: Any, address: Any, kind: Any, offset: int = 0) -> Any:
+    return builder.load(_pointer(builder, address, offset, kind), align=1)
+
+
+def _store(builder: Any, value: Any, address: Any, offset: int = 0) -> None:
+    builder.store(value, _pointer(builder, address, offset, value.type), align=1)
+
+
+def _step(builder: Any, address: Any, index: Any, size: int) -> Any:
+    return builder.add(address, builder.mul(index, _i64(size)))
+
+
+def _splat(builder: Any, scalar: Any) -> Any:
+    kind = ir.VectorType(scalar.type, 8)
+    one = builder.insert_element(ir.Constant(kind, ir.Undefined), scalar, ir.Constant(_I32, 0))
+    return builder.shuffle_vector(one, ir.Constant(kind, ir.Undefined), ir.Constant(_INTS, [0] * 8))
+
+
+def _fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
+    return _call(builder, "llvm.fma.v8f32", _FLOATS, [a, b, c])
+
+
+def _loop(builder: Any, count: Any, start: list[Any], body: Any) -> list[Any]:
+    """`for i in range(count)` carrying the values `start` in registers; returns their final values."""
+    before, head = builder.block, builder.append_basic_block("loop")
+    inside, done = builder.append_basic_block("body"), builder.append_basic_block("done")
+    builder.branch(head)
+    builder.position_at_end(head)
+    index = builder.phi(_I64)
+    index.add_incoming(_i64(0), before)
+    carried = [builder.phi(value.type) for value in start]
+    for phi, value in zip(carried, start, strict=True):
+        phi.add_incoming(value, before)
+    builder.cbranch(builder.icmp_signed("<", index, count), inside, done)
+    builder.position_at_end(inside)
+    after = body(index, carried)
+    index.add_incoming(builder.add(index, _i64(1)), builder.block)
+    for phi, value in zip(carried, after, strict=True):
+        phi.add_incoming(value, builder.block)
+    builder.branch(head)
+    builder.position_at_end(done)
+    return carried
+
+
+def _word_products(builder: Any, unsigned: Any, signed: Any) -> Any:
+    return _call(builder, "llvm.x86.avx2.pmadd.ub.sw", _WORDS, [unsigned, signed])
+
+
+def _widen(builder: Any, words: Any) -> Any:
+    return _call(builder, "llvm.x86.avx2.pmadd.wd", _INTS, [words, _all(_WORDS, 1)])
+
+
+def _dot_small(builder: Any, unsigned: list[Any], signed: list[Any]) -> Any:
+    """Sums of byte products for unsigned factors up to 15: eight word sums stay under 2^15 (15 * 127 * 2 * 8)."""
+    if has_byte_dot_product():
+        return _dot(builder, unsigned, signed)
+    words = [_word_products(builder, u, s) for u, s in zip(unsigned, signed, strict=True)]
+    while len(words) > 1:
+        words = [builder.add(a, b) for a, b in zip(words[::2], words[1::2], strict=True)]
+    return _widen(builder, words[0])
+
+
+def _dot(builder: Any, unsigned: list[Any], signed: list[Any]) -> Any:
+    """Sums of byte products for unsigned factors up to 128 and signed ones from -127 to 127."""
+    if has_byte_dot_product():
+        sums = [_all(_INTS, 0), _all(_INTS, 0)]  # two chains hide the instruction's latency
+        for i, (u, s) in enumerate(zip(unsigned, signed, strict=True)):
+            args = [sums[i % 2], builder.bitcast(u, _INTS), builder.bitcast(s, _INTS)]
+            sums[i % 2] = _call(builder, "llvm.x86.avx512.vpdpbusd.256", _INTS, args)
+        return builder.add(*sums)
+    ints = [_widen(builder, _word_products(builder, u, s)) for u, s in zip(unsigned, signed, strict=True)]
+    total = ints[0]
+    for part in ints[1:]:
+        total = builder.add(total, part)
+    return total
+
+
+class _Rows:
+    """The activations of a tile's rows and where their results go."""
+
+    def __init__(self, builder: Any, rows: int, addresses: list[Any], strides: list[Any]) -> None:
+        """Take the addresses of int8 values, scales, scaled sums and outputs of row 0, and the distance of rows in bytes."""
+        self._builder = builder
+        self._starts = [
+            [builder.add(address, builder.mul(stride, _i64(row))) for row in range(rows)]
+            for address, stride in zip(addresses, strides, strict=True)
+        ]
+
+    def quad(self, row: int, group: Any, number: int) -> Any:
+        """Four activations, for all outputs."""
+        at = _step(self._builder, self._starts[0][row], group, GROUP)
+        return self._builder.bitcast(_splat(self._builder, _load(self._builder, at, _I32, 4 * number)), _BYTES)
+
+    def scale(self, row: int, group: Any) -> Any:
+        return _splat(self._builder, _load(self._builder, _step(self._builder, self._starts[1][row], group, 4), _F32))
+
+    def scaled_sum(self, row: int, group: Any) -> Any:
+        return _splat(self._builder, _load(self._builder, _step(self._builder, self._starts[2][row], group, 4), _F32))
+
+    def first(self, row: int, accumulate: Any) -> Any:
+        """What the sum begins with: the output as it is, or zeros."""
+        there = _load(self._builder, self._starts[3][row], _FLOATS)
+        keep = self._builder.icmp_signed("!=", accumulate, _i64(0))
+        return self._builder.select(keep, there, _all(_FLOATS, 0.0))
+
+    def put(self, row: int, value: Any) -> None:
+        _store(self._builder, value, self._starts[3][row])
+
+
+def _factors(builder: Any, block: Any, offset: int, half: bool) -> Any:
+    """Eight scales of a block as float32; `half`: stored as float16."""
+    if half:
+        return builder.fpext(_load(builder, block, _HALVES, offset), _FLOATS)
+    return _load(builder, block, _FLOATS, offset)
+
+
+def make_nibble_tile(rows: int, half: bool) -> Any:
+    """`tile(w, a, scales, sums, y, groups, a_stride, s_stride, y_stride, accumulate)`: 8 outputs, weights `d q + m`, q in 0..15.
+
+    `y[r] (+)= sum over g of d[g] scales[r, g] (q[g] . a[r, g]) + m[g] sums[r, g]`; strides count bytes. A block is 128
+    bytes of q (vector s in the low nibbles of bytes 32 s ..., vector s + 4 in the high ones), eight d, eight m.
+    """
+    factor_bytes = 16 if half else 32
+    block_bytes = 128 + 2 * factor_bytes
+
+    @intrinsic
+    def nibble_tile(
+        ctx: Any, w: Any, a: Any, scales: Any, sums: Any, y: Any, groups: Any, a_stride: Any, s_stride: Any,
+        y_stride: Any, accumulate: Any,
+    ) -> Any:  # fmt: skip
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            w, a, scales, sums, y, groups, a_stride, s_stride, y_stride, accumulate = args
+            tile = _Rows(builder, rows, [a, scales, sums, y], [a_stride, s_stride, s_stride, y_stride])
+
+            def body(g: Any, totals: list[Any]) -> list[Any]:
+                block = _step(builder, w, g, block_bytes)
+                packed = [_load(builder, block, _BYTES, 32 * s) for s in range(4)]
+                low = _all(_BYTES, 15)
+                shifted = [builder.lshr(builder.bitcast(p, _WORDS), _all(_WORDS, 4)) for p in packed]
+                q = [builder.and_(p, low) for p in packed]
+                q += [builder.and_(builder.bitcast(p, _BYTES), low) for p in shifted]
+                d = _factors(builder, block, 128, half)
+                m = _factors(builder, block, 128 + factor_bytes, half)
+                after = []
+                for r, total in enumerate(totals):
+                    dots = _dot_small(builder, q, [tile.quad(r, g, s) for s in range(8)])
+                    step = _fma(builder, builder.sitofp(dots, _FLOATS), builder.fmul(d, tile.scale(r, g)), total)
+                    after.append(_fma(builder, m, tile.scaled_sum(r, g), step))
+                return after
+
+            start = [tile.first(r, accumulate) for r in range(rows)]
+            for r, total in enumerate(_loop(builder, groups, start, body)):
+                tile.put(r, total)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 10), codegen
+
+    return nibble_tile
+
+
+def make_byte_tile(rows: int, halves: bool) -> Any:
+    """`tile(w, a, scales, sums, y, groups, a_stride, s_stride, y_stride, accumulate)`: 8 outputs, weights `d q`, q int8.
+
+    As `make_nibble_tile`; `sums` is not read. A block is 256 bytes of q and eight float16 d, or with `halves` eight
+    float32 d for the first 16 weights of the group and eight for the others.
+    """
+    block_bytes = 256 + (64 if halves else 16)
+
+    @intrinsic
+    def byte_tile(
+        ctx: Any, w: Any, a: Any, scales: Any, sums: Any, y: Any, groups: Any, a_stride: Any, s_stride: Any,
+        y_stride: Any, accumulate: Any,
+    ) -> Any:  # fmt: skip
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            w, a, scales, sums, y, groups, a_stride, s_stride, y_stride, accumulate = args
+            tile = _Rows(builder, rows, [a, scales, sums, y], [a_stride, s_stride, s_stride, y_stride])
+
+            def body(g: Any, totals: list[Any]) -> list[Any]:
+                block = _step(builder, w, g, block_bytes)
+                q = [_load(builder, block, _BYTES, 32 * s) for s in range(8)]
+                # |q| times the activation with q's sign; -128 stays right, as 128 without a sign.
+                sizes = [_call(builder, "llvm.abs.v32i8", _BYTES, [x, ir.Constant(_I1, 0)]) for x in q]
+                parts = [(0, 4), (4, 8)] if halves else [(0, 8)]
+                after = []
+                for r, total in enumerate(totals):
+                    for n, (lo, hi) in enumerate(parts):
+                        signed = [
+                            _call(builder, "llvm.x86.avx2.psign.b", _BYTES, [tile.quad(r, g, s), q[s]])
+                            for s in range(lo, hi)
+                        ]
+                        dots = _dot(builder, sizes[lo:hi], signed)
+                        d = _factors(builder, block, 256 + 32 * n, not halves)
+                        total = _fma(
+                            builder, builder.sitofp(dots, _FLOATS), builder.fmul(d, tile.scale(r, g)), total
+                        )
+                    after.append(total)
+                return after
+
+            start = [tile.first(r, accumulate) for r in range(rows)]
+            for r, total in enumerate(_loop(builder, groups, start, body)):
+                tile.put(r, total)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 10), codegen
+
+    return byte_tile
+
+
+@intrinsic
+def quantize_group(ctx: Any, x: Any, a: Any, scale: Any, scaled_sum: Any) -> Any:
+    """`quantize_group(x, a, scale, scaled_sum)`: 32 floats at x -> int8 at a, `max |x| / 127`, and that times the int8s' sum.
+
+    Rounds to nearest, ties to even. A NaN or an infinity makes the scale NaN, and so everything computed from it.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        x, a, scale, scaled_sum = args
+        values = [_load(builder, x, _FLOATS, 32 * i) for i in range(4)]
+        sizes = [_call(builder, "llvm.fabs.v8f32", _FLOATS, [v]) for v in values]
+        pairs = [_call(builder, "llvm.maxnum.v8f32", _FLOATS, sizes[i : i + 2]) for i in (0, 2)]
+        top = _call(
+            builder, "llvm.vector.reduce.fmax.v8f32", _F32, [_call(builder, "llvm.maxnum.v8f32", _FLOATS, pairs)]
+        )
+        total = builder.fadd(builder.fadd(sizes[0], sizes[1]), builder.fadd(sizes[2], sizes[3]))
+        # A sum of finite sizes may overflow too, but only where the products would.
+        finite = builder.fcmp_ordered("==", builder.fsub(total, total), _all(_FLOATS, 0.0))
+        good = builder.icmp_signed("==", builder.bitcast(finite, _I8), ir.Constant(_I8, -1))
+        zero = builder.fcmp_ordered("==", top, ir.Constant(_F32, 0.0))
+        inverse = builder.select(zero, ir.Constant(_F32, 0.0), builder.fdiv(ir.Constant(_F32, 127.0), top))
+        factor = _splat(builder, inverse)
+        rounded = [
+            _call(builder, "llvm.x86.avx.cvt.ps2dq.256", _INTS, [builder.fmul(v, factor)]) for v in values
+        ]
+        ints = builder.add(builder.add(rounded[0], rounded[1]), builder.add(rounded[2], rounded[3]))
+        total_int = _call(builder, "llvm.vector.reduce.add.v8i32", _I32, [ints])
+        for i, part in enumerate(rounded):
+            _store(builder, builder.trunc(part, ir.VectorType(_I8, 8)), a, 8 * i)
+        size = builder.select(
+            good, builder.fmul(top, ir.Constant(_F32, 1 / 127)), ir.Constant(_F32, float("nan"))
+        )
+        _store(builder, size, scale)
+        _store(builder, builder.fmul(size, builder.sitofp(total_int, _F32)), scaled_sum)
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 4), codegen
+
+
+@intrinsic
+def load_signed(ctx: Any, address: Any) -> Any:
+    """The int8 at `address` as float32."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.sitofp(_load(builder, args[0], _I8), _F32)
+
+    return types.float32(types.int64), codegen
+
+
+@intrinsic
+def load_half(ctx: Any, address: Any) -> Any:
+    """The float16 at `address` as float32."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.fpext(_load(builder, args[0], _F16), _F32)
+
+    return types.float32(types.int64), codegen
+
+
+@intrinsic
+def load_byte(ctx: Any, address: Any) -> Any:
+    """The unsigned byte at `address` as int64."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.zext(_load(builder, args[0], _I8), _I64)
+
+    return types.int64(types.int64), codegen
+
+
+@intrinsic
+def load_float(ctx: Any, address: Any) -> Any:
+    """The float32 at `address`."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return _load(builder, args[0], _F32)
+
+    return types.float32(types.int64), codegen
+
+
+@intrinsic
+def load_int64(ctx: Any, address: Any) -> Any:
+    """The int64 at `address`."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return _load(builder, args[0], _I64)
+
+    return types.int64(types.int64), codegen
+
+
+@intrinsic
+def store_float(ctx: Any, address: Any, value: Any) -> Any:
+    """Put a float32 at `address`."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        _store(builder, args[1], args[0])
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.float32), codegen

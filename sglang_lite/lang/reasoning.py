@@ -1,0 +1,178 @@
+"""Apart: what a model thinks and what it answers, whole or as it comes; the marks of the model families."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from sglang_lite.errors import UnsupportedError
+from sglang_lite.lang.futures import OpFuture
+from sglang_lite.request_tree import OpDone, split_thinking
+
+REASONING_SUFFIX = "_reasoning_content"
+"""What is added to a gen's name for its thinking."""
+
+Half = Literal["answer", "thinking"]
+
+
+@dataclass(frozen=True, slots=True)
+class ThinkingFormat:
+    """How a model family marks its thinking. `starts_inside`: its prompt opens the thinking, or it always thinks."""
+
+    marks: tuple[str, str] = ("<think>", "</think>")
+    starts_inside: bool = False
+
+
+FORMATS: dict[str, ThinkingFormat] = {
+    "deepseek-r1": ThinkingFormat(starts_inside=True),
+    "deepseek-v3": ThinkingFormat(),
+    "glm45": ThinkingFormat(),
+    "interns1": ThinkingFormat(),
+    "kimi": ThinkingFormat(("◁think▷", "◁/think▷")),
+    "kimi_k2": ThinkingFormat(starts_inside=True),
+    "minimax": ThinkingFormat(starts_inside=True),
+    "nano_v3": ThinkingFormat(),
+    "qwen3": ThinkingFormat(),
+    "qwen3-thinking": ThinkingFormat(starts_inside=True),
+    "step3": ThinkingFormat(starts_inside=True),
+}
+"""By SGLang's names of the model types."""
+
+
+def thinking_format(model_type: str) -> ThinkingFormat:
+    """The format of a model type; case does not matter.
+
+    Raises:
+        UnsupportedError: there is none of that name.
+    """
+    found = FORMATS.get(model_type.lower())
+    if found is None:
+        raise UnsupportedError(
+            f"separating the reasoning: model_type={model_type!r} is not supported, expected one of {sorted(FORMATS)}"
+        )
+    return found
+
+
+class ThinkingSplitter:
+    """Splits a text that comes in pieces as `split_thinking` splits the whole.
+
+    `thinking` and `answer` only grow, and end as the halves of the whole text once `finish` was called: what may turn
+    out to be a mark, or white space at an end, is kept back until then.
+    """
+
+    def __init__(self, thinking_format: ThinkingFormat) -> None:
+        self.thinking: list[str] = []
+        self.answer: list[str] = []
+        self._format = thinking_format
+        self._place: Literal["start", "thinking", "answer", "plain"] = "start"
+        self._kept = ""
+
+    def feed(self, piece: str) -> None:
+        """Take the next piece."""
+        self._kept += piece
+        if self._place == "start":
+            self._begin(is_whole=False)
+        if self._place == "thinking":
+            self._think()
+        if self._place == "answer":
+            self._kept = _grow(self.answer, self._kept, len(self._kept))
+        elif self._place == "plain":
+            self.answer.append(self._kept)
+            self._kept = ""
+
+    def finish(self) -> None:
+        """The text ends here."""
+        if self._place == "start":
+            self._begin(is_whole=True)
+            self.feed("")
+        if self._place == "thinking":
+            _grow(self.thinking, self._kept, len(self._kept))
+        self._kept = ""
+
+    def _begin(self, *, is_whole: bool) -> None:
+        begin = self._format.marks[0]
+        stripped = self._kept.lstrip()
+        if stripped.startswith(begin):
+            self._place, self._kept = "thinking", stripped[len(begin) :]
+        elif is_whole or not begin.startswith(stripped):
+            self._place = "thinking" if self._format.starts_inside else "plain"
+
+    def _think(self) -> None:
+        end = self._format.marks[1]
+        at = self._kept.find(end)
+        if at >= 0:
+            _grow(self.thinking, self._kept[:at], at)
+            self._place, self._kept = "answer", self._kept[at + len(end) :]
+            return
+        open_mark = next(n for n in range(min(len(end), len(self._kept)), -1, -1) if self._kept.endswith(end[:n]))
+        self._kept = _grow(self.thinking, self._kept, len(self._kept) - open_mark)
+
+
+def _grow(half: list[str], text: str, limit: int) -> str:
+    """Add `text` up to `limit`, without white space at the very beginning and the end; returns what was kept back."""
+    sure = text[:limit].rstrip()
+    new = sure if half else sure.lstrip()
+    if new:
+        half.append(new)
+    return text[len(sure) :] if half else text[:limit].lstrip() + text[limit:]
+
+
+class ThinkingPart:
+    """One half of a gen's text, to be read like an op as it comes (see `OpFuture`)."""
+
+    def __init__(self, future: OpFuture, thinking_format: ThinkingFormat, half: Half) -> None:
+        self._future = future
+        self._format = thinking_format
+        self._half: Half = half
+        self._splitter = ThinkingSplitter(thinking_format)
+        self._num_fed = 0
+
+    def of(self, text: str) -> str:
+        """The part's half of a whole text."""
+        halves = split_thinking(text, self._format.marks, starts_inside=self._format.starts_inside)
+        return halves[0] if self._half == "thinking" else halves[1]
+
+    @property
+    def pieces(self) -> list[str]:
+        """The pieces so far. The caller holds the signal's lock."""
+        new, self._num_fed = self._future.pieces[self._num_fed :], len(self._future.pieces)
+        for piece in new:
+            self._splitter.feed(piece)
+        return self._splitter.thinking if self._half == "thinking" else self._splitter.answer
+
+    @property
+    def done(self) -> OpDone | None:
+        """The op's result with this half as its text."""
+        done = self._future.done
+        return None if done is None else replace(done, text=self.of(done.text))
+
+    @property
+    def error(self) -> Exception | None:
+        """The op's error."""
+        return self._future.error
+
+
+class ThinkingValue:
+    """The value of one half of a gen: a text, or a list of them where the gen has `n > 1`."""
+
+    def __init__(self, future: OpFuture, thinking_format: ThinkingFormat, half: Half) -> None:
+        self.future = future
+        self.format = thinking_format
+        self.half: Half = half
+
+    def part(self) -> ThinkingPart:
+        """A reader of its text as it comes."""
+        return ThinkingPart(self.future, self.format, self.half)
+
+    def get(self) -> Any:
+        """Wait for the value."""
+        value, part = self.future.result().value, self.part()
+        return [part.of(text) for text in value] if isinstance(value, list) else part.of(value or "")
+
+    def meta(self) -> Any:
+        """The op's `meta_info`."""
+        return dict(self.future.result().meta)
+
+    def ops(self) -> list[OpFuture]:
+        """The one op."""
+        return [self.future]

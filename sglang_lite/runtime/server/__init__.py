@@ -1,0 +1,1 @@
+"""The HTTP server: native routes, programs and OpenAI's API over one engine."""

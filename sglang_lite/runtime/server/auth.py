@@ -1,0 +1,73 @@
+"""Who may come in: API keys, checked before any route is looked up; it knows no route but the open ones."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable
+from hashlib import sha256
+from typing import Any
+
+from sglang_lite.runtime.server.asgi import App, Receive, Scope, Send, headers_of, send_json
+from sglang_lite.runtime.server.errors import HttpError, error_body, is_openai_path
+
+OPEN_PATHS = frozenset({"/health", "/livez", "/readyz"})
+"""What answers without a key: probes, which tell nothing but a status."""
+
+
+class KeyRing:
+    """The keys that are valid now; only their digests are kept."""
+
+    def __init__(self, read: Callable[[], frozenset[bytes]]) -> None:
+        self._read = read
+        self._digests: tuple[bytes, ...] = ()
+        self.reload()
+
+    @property
+    def is_open(self) -> bool:
+        """There are no keys: everybody may come in."""
+        return not self._digests
+
+    def reload(self) -> None:
+        """Read the keys again; where that fails, those of before stay.
+
+        Raises:
+            RequestError: see `ServerConfig.read_keys`.
+        """
+        self._digests = tuple(sha256(key).digest() for key in self._read())
+
+    def accepts(self, authorization: list[bytes]) -> bool:
+        """Whether exactly one Authorization header was sent and bears a valid key; takes equally long for all wrong ones."""
+        if len(authorization) != 1:
+            return False
+        scheme, _, key = authorization[0].partition(b" ")
+        given = sha256(key).digest()
+        is_valid = False
+        for digest in self._digests:
+            is_valid |= hmac.compare_digest(given, digest)
+        return is_valid and scheme.lower() == b"bearer"
+
+
+class KeyCheck:
+    """Answers 401 where a key is asked for and no valid one was sent."""
+
+    def __init__(self, app: App, keys: KeyRing) -> None:
+        self._app = app
+        self._keys = keys
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request through or refuse it."""
+        if scope["type"] == "http" and not self._keys.is_open and scope["path"] not in OPEN_PATHS:
+            authorization = headers_of(scope, b"authorization")
+            if not self._keys.accepts(authorization):
+                await send_json(send, 401, _refusal(scope["path"]), [(b"www-authenticate", b"Bearer")])
+                return
+        await self._app(scope, receive, send)
+
+
+def _refusal(path: str) -> dict[str, Any]:
+    error = HttpError(
+        401,
+        "no valid API key was sent; send 'Authorization: Bearer KEY' with one of the server's keys",
+        code="invalid_api_key",
+    )
+    return error_body(error, is_openai=is_openai_path(path))

@@ -1,0 +1,114 @@
+"""What a user may set for a server: names, defaults and checks; it knows no route."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sglang_lite import env
+from sglang_lite.errors import RequestError
+
+DEFAULT_PORT = 30000
+
+# Flags of SGLang's server that tune or log what does not exist here; they are taken, with one warning that names them.
+SERVER_WITHOUT_EFFECT = (
+    "decode_log_interval",
+    "enable_cache_report",
+    "enable_metrics",
+    "file_storage_path",
+    "log_level_http",
+    "log_requests",
+    "nccl_port",
+    "skip_server_warmup",
+    "tokenizer_mode",
+    "tokenizer_worker_num",
+)
+
+# Flags whose meaning would be lost if they were ignored, with what to do instead.
+SERVER_REFUSED = {
+    "api_key": "keys on a command line are seen by every user of the machine; use --api-key-file or --api-key-env",
+    "chat_template": "the model's own template is used; leave it out",
+    "completion_template": "completions take the prompt as it is; leave it out",
+    "is_embedding": "this server generates; leave it out",
+    "reasoning_parser": "reasoning is not taken apart yet; leave it out",
+    "revision": "models are local files; leave it out",
+    "tokenizer_path": "the model file brings its own tokenizer; leave it out",
+    "tool_call_parser": "tools are not built yet; leave it out",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ServerConfig:
+    """Settings of one server.
+
+    `served_model_name` None: the name of the model file. `api_keys`, `api_key_file` (one key a line, `#` begins a comment),
+    `api_key_env` (names of variables): keys that open every route; none at all: no key is asked for. `cors_origins`: origins
+    whose pages may call the server from a browser. `max_body_bytes`, `max_batch` (prompts times `n` of one request), `max_n`,
+    `max_programs` (that run at a time), `max_ops` (of one program) are refused above. `body_timeout_s`: a request whose
+    body takes longer is given up. `heartbeat_s`: silence after which a stream carries a comment. `program_ttl_s`: how long
+    a program lives without a reader. `drain_delay_s`, `drain_deadline_s`: after SIGTERM, how long new requests are still
+    taken, and how long running ones may go on after that.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = DEFAULT_PORT
+    served_model_name: str | None = None
+    api_keys: tuple[str, ...] = field(default=(), repr=False)
+    api_key_file: str | None = None
+    api_key_env: tuple[str, ...] = ()
+    cors_origins: tuple[str, ...] = ()
+    max_body_bytes: int = 8 << 20
+    max_batch: int = 256
+    max_n: int = 128
+    max_programs: int = 1024
+    max_ops: int = 100_000
+    body_timeout_s: float = 30.0
+    heartbeat_s: float = 10.0
+    program_ttl_s: float = 10.0
+    drain_delay_s: float = 0.0
+    drain_deadline_s: float = 10.0
+
+    def __post_init__(self) -> None:
+        """Check every setting; the message names it, the value and what is allowed."""
+        if not 0 <= self.port <= 65535:
+            raise RequestError(f"configuring the server: port={self.port!r}, expected 0 (any free one) to 65535")
+        for name in ("max_body_bytes", "max_batch", "max_n", "max_programs", "max_ops"):
+            if getattr(self, name) < 1:
+                raise RequestError(f"configuring the server: {name}={getattr(self, name)!r}, expected at least 1")
+        for name in ("body_timeout_s", "heartbeat_s"):
+            if not getattr(self, name) > 0:
+                raise RequestError(f"configuring the server: {name}={getattr(self, name)!r}, expected above 0")
+        for name in ("program_ttl_s", "drain_delay_s", "drain_deadline_s"):
+            if not getattr(self, name) >= 0:
+                raise RequestError(f"configuring the server: {name}={getattr(self, name)!r}, expected at least 0")
+
+    def read_keys(self) -> frozenset[bytes]:
+        """All keys, read again at each call.
+
+        Raises:
+            RequestError: a file or variable is missing or has no key; no key is ever part of a message.
+        """
+        keys = list(self.api_keys)
+        if self.api_key_file is not None:
+            keys += _keys_in(self.api_key_file)
+        for name in self.api_key_env:
+            value = env.variable(name)
+            if not value:
+                raise RequestError(f"reading API keys: the variable {name} is not set, expected a key in it")
+            keys.append(value)
+        if any(not key.strip() for key in keys):
+            raise RequestError("reading API keys: one is empty, expected at least one character")
+        return frozenset(key.encode() for key in keys)
+
+
+def _keys_in(path: str) -> list[str]:
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise RequestError(
+            f"reading API keys: the file {path!r}: {type(error).__name__}; give a readable text file"
+        ) from None
+    keys = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    if not keys:
+        raise RequestError(f"reading API keys: the file {path!r} has none, expected one key a line")
+    return keys

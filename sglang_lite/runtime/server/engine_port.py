@@ -1,0 +1,38 @@
+"""What the server needs of an engine; the in-process `Engine` fits, and so may a client of one in another process."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Any, Protocol
+
+from sglang_lite.request_tree import EventSink, Program
+from sglang_lite.runtime.text.tokenizer import Tokenizer
+
+
+class EnginePort(Protocol):
+    """A running engine."""
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The model's tokenizer."""
+        ...
+
+    def async_generate(self, *, sampling_params: Any = None, stream: bool = False, **inputs: Any) -> Awaitable[Any]:
+        """Start requests; see `Engine.async_generate`. Wrong arguments raise at the call."""
+        ...
+
+    def abort(self, rid: str) -> None:
+        """End a request wherever it is."""
+        ...
+
+    def flush_cache(self) -> bool:
+        """Forget all prefixes; waits for the step that runs."""
+        ...
+
+    def get_server_info(self) -> dict[str, Any]:
+        """Configuration and counters; waits for the step that runs."""
+        ...
+
+    def open_program(self, sink: EventSink, *, seed: int | None = None) -> Program:
+        """Start a program whose events go to `sink`, on a thread of the engine."""
+        ...

@@ -1,0 +1,141 @@
+"""A server from its first line on the screen to its exit: signals, draining, the end; it knows no route."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from types import FrameType
+
+import uvicorn
+
+from sglang_lite.errors import RequestError
+from sglang_lite.runtime.server.app import ServerApp
+from sglang_lite.runtime.server.config import ServerConfig
+
+logger = logging.getLogger("sglang_lite.server")
+
+_KEEP_ALIVE_S = 75
+
+
+class DrainingServer(uvicorn.Server):
+    """Ends in two steps: not ready (new requests are still taken for a while), then no new ones until the deadline.
+
+    SIGTERM or SIGINT begins that; a second SIGINT ends at once. SIGHUP reads the API keys again.
+    """
+
+    def __init__(self, app: ServerApp, config: ServerConfig, on_ready: Callable[[], None]) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                host=config.host,
+                port=config.port,
+                http="h11",
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_keep_alive=_KEEP_ALIVE_S,
+                timeout_graceful_shutdown=max(1, round(config.drain_deadline_s)),
+            )
+        )
+        self._app = app
+        self._delay_s = config.drain_delay_s
+        self._on_ready = on_ready
+        self.exit_code = 0
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, then tell."""
+        await super().startup(sockets)
+        if self.started:
+            self._on_ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let running requests end until the deadline; programs end with the server."""
+        await super().shutdown(sockets)
+        self._app.programs.delete_all()
+
+    def drain(self) -> None:
+        """Begin the end; call on the event loop."""
+        if self._app.service.phase == "draining":
+            return
+        self._app.service.phase = "draining"
+        logger.info("draining: %d requests under way", self._app.log.in_flight)
+        asyncio.get_running_loop().call_later(self._delay_s, self._stop_taking)
+
+    def _stop_taking(self) -> None:
+        self.should_exit = True
+
+    def _on_signal(self, number: int) -> None:
+        if self._app.service.phase == "draining" and number == signal.SIGINT:
+            self.should_exit = self.force_exit = True
+            self.exit_code = 130
+        else:
+            self.drain()
+
+    def _on_hangup(self) -> None:
+        try:
+            self._app.keys.reload()
+            logger.info("the API keys were read again")
+        except RequestError as error:
+            logger.error("%s; the keys of before stay", error)
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Take the signals of the process while serving (on its main thread only) and give them back."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        loop = asyncio.get_running_loop()
+        handlers: dict[int, Callable[[], None]] = {
+            signal.SIGTERM: lambda: self._on_signal(signal.SIGTERM),
+            signal.SIGINT: lambda: self._on_signal(signal.SIGINT),
+            signal.SIGHUP: self._on_hangup,
+        }
+
+        def handler(number: int, _: FrameType | None) -> None:
+            loop.call_soon_threadsafe(handlers[number])
+
+        before = {number: signal.signal(number, handler) for number in handlers}
+        try:
+            yield
+        finally:
+            for number, old in before.items():
+                signal.signal(number, old)
+
+
+def bind(config: ServerConfig) -> socket.socket:
+    """A listening socket's address, taken before anything slow, so that a port in use is told at once.
+
+    Raises:
+        RequestError: the address cannot be had.
+    """
+    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+    taken = socket.socket(family, socket.SOCK_STREAM)
+    taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        taken.bind((config.host, config.port))
+    except OSError as error:
+        taken.close()
+        raise RequestError(
+            f"starting the server: {config.host}:{config.port}: {error.strerror or error}; choose another --port or --host"
+        ) from error
+    return taken
+
+
+def serve(app: ServerApp, config: ServerConfig, listening: socket.socket, on_ready: Callable[[str], None]) -> int:
+    """Serve until a signal ends it; `on_ready` gets the address. Returns the exit code."""
+    server = DrainingServer(app, config, lambda: on_ready(address_of(listening)))
+    asyncio.run(server.serve(sockets=[listening]))
+    return server.exit_code
+
+
+def address_of(listening: socket.socket) -> str:
+    """The URL of a bound socket."""
+    host, port = listening.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

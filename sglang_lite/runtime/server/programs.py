@@ -1,0 +1,186 @@
+"""Programs of clients: their ops in, their events kept until read; what executes them is the engine's program."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any
+
+from sglang_lite.errors import RequestError
+from sglang_lite.op_json import event_to_json
+from sglang_lite.request_tree import Event, Op, OpDone, OpFailed, Program
+from sglang_lite.runtime.server.config import ServerConfig
+from sglang_lite.runtime.server.engine_port import EnginePort
+from sglang_lite.runtime.server.errors import HttpError
+
+
+class ClientProgram:
+    """One program of a client. All methods run on the event loop but `sink`, which the engine calls.
+
+    Event number i has the id i + 1. The program is over when it is closed and every op has ended.
+    """
+
+    def __init__(self, name: str, loop: asyncio.AbstractEventLoop, ttl_s: float) -> None:
+        self.name = name
+        self.ttl_s = ttl_s
+        self.events: list[dict[str, Any]] = []
+        self.num_ops = 0
+        self.num_readers = 0
+        self.is_closed = False
+        self.program: Program | None = None
+        self.expiry: asyncio.TimerHandle | None = None
+        self._loop = loop
+        self._num_open = 0
+        self._changed = asyncio.Event()
+
+    def sink(self, event: Event) -> None:
+        """Take an event, on a thread of the engine."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._take, event)
+
+    def _take(self, event: Event) -> None:
+        self.events.append(event_to_json(event))
+        self._num_open -= isinstance(event, OpDone | OpFailed)
+        self._notify()
+
+    @property
+    def is_over(self) -> bool:
+        """No event comes any more."""
+        return self.is_closed and self._num_open == 0
+
+    def append(self, ops: Sequence[Op], start: int | None) -> None:
+        """Pass ops on. `start`: how many the client had sent before them; those that came already are left out.
+
+        Raises:
+            HttpError: ops are missing before these, or the program is closed.
+        """
+        assert self.program is not None, f"program {self.name} was opened"
+        known = self.num_ops if start is None else start
+        if known > self.num_ops:
+            raise HttpError(
+                409, f"ops {self.num_ops} to {known} are missing; send from {self.num_ops}", code="ops_missing"
+            )
+        new = ops[self.num_ops - known :]
+        if new and self.is_closed:
+            raise HttpError(409, f"the program {self.name} is closed; open another one", code="program_closed")
+        self.num_ops += len(new)
+        self._num_open += len(new)
+        if new:
+            self.program.append(new)
+
+    def close(self) -> None:
+        """No further ops come. Idempotent."""
+        assert self.program is not None, f"program {self.name} was opened"
+        if not self.is_closed:
+            self.is_closed = True
+            self.program.close()
+            self._notify()
+
+    def end(self) -> None:
+        """Stop everything."""
+        assert self.program is not None, f"program {self.name} was opened"
+        if not self.is_over:
+            self.program.cancel()
+        self.close()
+
+    async def read(self, after: int) -> AsyncGenerator[tuple[int, dict[str, Any]], None]:
+        """(id, event) from the first one after `after` on, until the program is over."""
+        while True:
+            changed = self._changed
+            while after < len(self.events):
+                after += 1
+                yield after, self.events[after - 1]
+            if self.is_over:
+                return
+            await changed.wait()
+
+    def _notify(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+class ProgramTable:
+    """The programs of one server, by name; one that nobody reads for its `ttl_s` is ended and forgotten."""
+
+    def __init__(self, engine: EnginePort, config: ServerConfig) -> None:
+        self._engine = engine
+        self._config = config
+        self._programs: dict[str, ClientProgram] = {}
+
+    def __len__(self) -> int:
+        return len(self._programs)
+
+    def open(self, seed: int | None, ttl_s: float | None) -> ClientProgram:
+        """Start a program.
+
+        Raises:
+            HttpError: too many run.
+        """
+        running = sum(not program.is_over for program in self._programs.values())
+        if running >= self._config.max_programs:
+            raise HttpError(
+                503, f"{running} programs run, at most {self._config.max_programs}; try again", code="too_many_programs"
+            )
+        ttl_s = self._config.program_ttl_s if ttl_s is None else min(ttl_s, self._config.program_ttl_s)
+        program = ClientProgram(f"prog_{secrets.token_hex(12)}", asyncio.get_running_loop(), ttl_s)
+        program.program = self._engine.open_program(program.sink, seed=seed)
+        self._programs[program.name] = program
+        self._expire_later(program)
+        return program
+
+    def get(self, name: str) -> ClientProgram:
+        """A program by its name.
+
+        Raises:
+            HttpError: 404; the client may give all its ops to a new one.
+        """
+        program = self._programs.get(name)
+        if program is None:
+            raise HttpError(
+                404, f"no program {name!r:.80}: it ended, or nobody read it; open it again", code="program_not_found"
+            )
+        return program
+
+    def append(self, program: ClientProgram, ops: Sequence[Op], start: int | None) -> None:
+        """Give ops to a program within the limit.
+
+        Raises:
+            RequestError: too many ops.
+        """
+        if program.num_ops + len(ops) > self._config.max_ops:
+            raise RequestError(f"appending to a program: more than {self._config.max_ops} ops; split the program")
+        program.append(ops, start)
+        if not program.num_readers:
+            self._expire_later(program)
+
+    def delete(self, program: ClientProgram) -> None:
+        """End and forget a program at once. Idempotent."""
+        if program.expiry is not None:
+            program.expiry.cancel()
+        if self._programs.pop(program.name, None) is not None:
+            program.end()
+
+    def delete_all(self) -> None:
+        """End every program."""
+        for program in list(self._programs.values()):
+            self.delete(program)
+
+    async def read(self, program: ClientProgram, after: int) -> AsyncGenerator[tuple[int, dict[str, Any]], None]:
+        """The program's events for one reader; it lives on for its `ttl_s` after the last one left."""
+        program.num_readers += 1
+        if program.expiry is not None:
+            program.expiry.cancel()
+        try:
+            async for item in program.read(after):
+                yield item
+        finally:
+            program.num_readers -= 1
+            if not program.num_readers:
+                self._expire_later(program)
+
+    def _expire_later(self, program: ClientProgram) -> None:
+        if program.expiry is not None:
+            program.expiry.cancel()
+        if program.name in self._programs:
+            program.expiry = asyncio.get_running_loop().call_later(program.ttl_s, self.delete, program)

@@ -1,0 +1,18 @@
+from __future__ import annotations
+
+from sglang_lite.kernels.cpu.linear import NIBBLE
+from sglang_lite.kernels.cpu.linear_q4_1 import pack_q4_0, pack_q4_1
+from tests.kernels.cpu.quantized_case import check_linear, check_rows_are_independent
+
+
+def test_agrees_with_the_reference_on_the_same_int8_input() -> None:
+    check_linear("Q4_1", NIBBLE, pack_q4_1)
+
+
+def test_a_row_is_the_same_to_the_bit_whatever_runs_beside_it() -> None:
+    check_rows_are_independent("Q4_1", NIBBLE, pack_q4_1)
+
+
+def test_q4_0_is_the_same_product_with_another_minimum() -> None:
+    check_linear("Q4_0", NIBBLE, pack_q4_0)
+    check_rows_are_independent("Q4_0", NIBBLE, pack_q4_0)

@@ -1,0 +1,13 @@
+from __future__ import annotations
+
+from sglang_lite.kernels.cpu.linear import BYTE_SPLIT
+from sglang_lite.kernels.cpu.linear_q6_k import pack_q6_k
+from tests.kernels.cpu.quantized_case import check_linear, check_rows_are_independent
+
+
+def test_agrees_with_the_reference_on_the_same_int8_input() -> None:
+    check_linear("Q6_K", BYTE_SPLIT, pack_q6_k)
+
+
+def test_a_row_is_the_same_to_the_bit_whatever_runs_beside_it() -> None:
+    check_rows_are_independent("Q6_K", BYTE_SPLIT, pack_q6_k)

@@ -1,0 +1,65 @@
+"""A server on a free port of the loopback, in a thread of the test's process, stopped at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import httpx
+
+from sglang_lite.runtime.server.app import ServerApp, create_app
+from sglang_lite.runtime.server.config import ServerConfig
+from sglang_lite.runtime.server.engine_port import EnginePort
+from sglang_lite.runtime.server.lifecycle import DrainingServer, address_of, bind
+
+TIMEOUT_S = 60.0
+
+
+@dataclass
+class LiveServer:
+    """A running server. `http`: a client of it."""
+
+    url: str
+    app: ServerApp
+    server: DrainingServer
+    loop: asyncio.AbstractEventLoop
+    http: httpx.Client
+
+    def post(self, path: str, body: object, **headers: str) -> httpx.Response:
+        return self.http.post(path, json=body, headers=headers)
+
+
+@contextmanager
+def live_server(engine: EnginePort, **settings: object) -> Iterator[LiveServer]:
+    """Serve `engine` until the end of the block; running requests get a second."""
+    config = replace(ServerConfig(port=0, drain_deadline_s=1.0), **settings)  # type: ignore[arg-type]
+    app = create_app(engine, config)
+    listening = bind(config)
+    ready = threading.Event()
+    server = DrainingServer(app, config, ready.set)
+    loop = asyncio.new_event_loop()
+
+    def run() -> None:
+        try:
+            loop.run_until_complete(server.serve(sockets=[listening]))
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.run_until_complete(loop.shutdown_default_executor())
+        finally:
+            loop.close()
+            ready.set()
+
+    thread = threading.Thread(target=run, name="live-server")
+    thread.start()
+    assert ready.wait(TIMEOUT_S), "the server does not start"
+    url = address_of(listening)
+    try:
+        with httpx.Client(base_url=url, timeout=TIMEOUT_S, trust_env=False) as http:
+            yield LiveServer(url, app, server, loop, http)
+    finally:
+        loop.call_soon_threadsafe(server.drain)
+        thread.join(TIMEOUT_S)
+        listening.close()
+        assert not thread.is_alive(), "the server does not stop"
