@@ -11,6 +11,7 @@ from sglang_lite import errors
 from sglang_lite.lang import (
     ProgramState,
     RunOptions,
+    RuntimeEndpoint,
     ScriptedBackend,
     ScriptedCall,
     SglFunction,
@@ -26,11 +27,13 @@ from sglang_lite.lang import (
     gen_int,
     gen_string,
     get_server_info,
+    global_config,
     greedy_token_selection,
     image,
     literal,
     register_backend,
     select,
+    separate_reasoning,
     set_default_backend,
     system,
     system_begin,
@@ -47,6 +50,7 @@ from sglang_lite.request_tree import SamplingParams
 if TYPE_CHECKING:
     from sglang_lite.request_tree import Backend
     from sglang_lite.runtime.engine.engine import Engine
+    from sglang_lite.runtime.engine.runtime_facade import Runtime
 
 __version__ = "0.1.0"
 
@@ -54,6 +58,8 @@ __all__ = [
     "Engine",
     "ProgramState",
     "RunOptions",
+    "Runtime",
+    "RuntimeEndpoint",
     "SamplingParams",
     "ScriptedBackend",
     "ScriptedCall",
@@ -72,11 +78,13 @@ __all__ = [
     "gen_int",
     "gen_string",
     "get_server_info",
+    "global_config",
     "greedy_token_selection",
     "image",
     "literal",
     "register_backend",
     "select",
+    "separate_reasoning",
     "set_default_backend",
     "system",
     "system_begin",
@@ -91,11 +99,15 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Load the runtime (and with it torch) when `Engine` is first asked for."""
+    """Load the runtime (and with it torch) when `Engine` or `Runtime` is first asked for."""
     if name == "Engine":
         from sglang_lite.runtime.engine.engine import Engine  # torch is heavy: programs on other backends never need it
 
         return Engine
+    if name == "Runtime":
+        from sglang_lite.runtime.engine.runtime_facade import Runtime  # as above
+
+        return Runtime
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -110,4 +122,12 @@ def _local_backend(path: str) -> Backend:
     return Engine(path or None)
 
 
+def _runtime_backend(rest: str) -> Backend:
+    """Find a living `Runtime` by its `url`."""
+    from sglang_lite.runtime.engine.runtime_facade import runtime_named  # see __getattr__
+
+    return runtime_named(rest)
+
+
 register_backend("local", _local_backend)
+register_backend("runtime", _runtime_backend)

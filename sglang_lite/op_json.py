@@ -62,8 +62,6 @@ _OPS: dict[str, type[Op]] = {
     "join": JoinOp,
     "ref": RefOp,
     "arg": ArgOp,
-    "ref": RefOp,
-    "arg": ArgOp,
     "end": EndOp,
 }
 _KINDS: dict[type[Op], str] = {kind: name for name, kind in _OPS.items()}
@@ -90,9 +88,6 @@ _FIELD_RULES: dict[str, tuple[str, Any]] = {
     "choices": ("a list of strings", lambda v: _are_strings(v)),
     "text": ("a string", lambda v: isinstance(v, str)),
     "role": ("a string", lambda v: isinstance(v, str)),
-    "target": (_whole, lambda v: _is_whole(v)),
-    "marks": ("null or two strings", lambda v: v is None or (_are_strings(v) and len(v) == 2)),
-    "starts_inside": ("true or false", lambda v: isinstance(v, bool)),
     "name": ("a string or null", lambda v: v is None or isinstance(v, str)),
     "literal": ("true or false", lambda v: isinstance(v, bool)),
     "stream": ("true or false", lambda v: isinstance(v, bool)),

@@ -22,7 +22,18 @@ LARGE_CLASSES: dict[str, tuple[int, str]] = {}
 
 # Modules without a test file of their own, each with the test file that covers it (below `tests/`).
 WITHOUT_MIRROR: dict[str, str] = {
+    "sglang_lite/kernels/cpu/parallel_attention.py": "kernels/cpu/test_paged_attention.py",
+    "sglang_lite/kernels/reference/paged_attention.py": "kernels/cpu/test_paged_attention.py",
     "sglang_lite/launch_server.py": "cli/test_serve.py",
+    "sglang_lite/runtime/attention/base.py": "runtime/attention/test_backends.py",
+    "sglang_lite/runtime/attention/cpu.py": "runtime/attention/test_backends.py",
+    "sglang_lite/runtime/attention/torch_ref.py": "runtime/attention/test_backends.py",
+    "sglang_lite/runtime/model/decoder.py": "runtime/model/test_architectures.py",
+    "sglang_lite/runtime/model/gemma2.py": "runtime/model/test_architectures.py",
+    "sglang_lite/runtime/model/layers.py": "runtime/model/test_architectures.py",
+    "sglang_lite/runtime/model/linear.py": "runtime/model/test_weights.py",
+    "sglang_lite/runtime/model/tensors.py": "runtime/model/test_weights.py",
+    "sglang_lite/runtime/model/weight_names.py": "runtime/model/test_architectures.py",
     "sglang_lite/runtime/server/asgi.py": "runtime/server/test_app.py",
     "sglang_lite/runtime/server/engine_port.py": "runtime/server/test_app.py",
     "sglang_lite/runtime/server/openai_replies.py": "runtime/server/test_openai_chat.py",
@@ -46,6 +57,7 @@ MAY_IMPORT_LATE: dict[str, str] = {
     "sglang_lite/__init__.py": "`import sglang_lite` must not load the runtime; the lazy Engine does",
     "sglang_lite/cli/serve.py": "torch and the web framework: only where a server starts, not for each command's help",
     "sglang_lite/runtime/engine/build.py": "Numba's cache folder must be named before the kernels are imported",
+    "sglang_lite/runtime/engine/model_executor.py": "Numba's cache folder must be named before the kernels are imported",
     "sglang_lite/runtime/execution/grammar_manager.py": "Numba and its compiling: only when a grammar is used",
 }
 

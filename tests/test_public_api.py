@@ -15,10 +15,10 @@ STABLE = ["sglang_lite", "sglang_lite.lang", "sglang_lite.request_tree", "sglang
 
 # The names of SGLang's language that a program imports; a program written for it runs unchanged.
 OF_THE_LANGUAGE = {
-    "Engine", "assistant", "assistant_begin", "assistant_end", "flush_cache", "function", "gen", "gen_int", "gen_string",
-    "get_server_info", "greedy_token_selection", "image", "select", "set_default_backend", "system",
+    "Engine", "Runtime", "RuntimeEndpoint", "assistant", "assistant_begin", "assistant_end", "flush_cache", "function", "gen", "gen_int", "gen_string",
+    "get_server_info", "global_config", "greedy_token_selection", "image", "select", "separate_reasoning", "set_default_backend", "system",
     "system_begin", "system_end", "token_length_normalized", "unconditional_likelihood_normalized", "user", "user_begin",
-    "user_end", "__version__",
+    "user_end", "video", "__version__",
 }  # fmt: skip
 
 
@@ -59,10 +59,10 @@ def test_an_unknown_name_is_an_attribute_error_that_names_it() -> None:
         sglang_lite.Egnine  # noqa: B018
 
 
-def test_only_engine_loads_the_runtime() -> None:
+def test_only_engine_and_runtime_load_the_runtime() -> None:
     code = (
         "import sys, sglang_lite\n"
-        "[getattr(sglang_lite, n) for n in sglang_lite.__all__ if n != 'Engine']\n"
+        "[getattr(sglang_lite, n) for n in sglang_lite.__all__ if n not in ('Engine', 'Runtime')]\n"
         "assert not [m for m in sys.modules if m.startswith('sglang_lite.runtime')]\n"
         "assert sglang_lite.Engine.__module__.startswith('sglang_lite.runtime.engine')\n"
     )

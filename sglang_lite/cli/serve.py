@@ -128,7 +128,9 @@ def settings_of(args: argparse.Namespace) -> tuple[dict[str, Any], ServerConfig,
     for setting, value in values["refused"].items():
         if value not in (["1"], ["none"]):  # one device, one replica: what is here anyway
             raise UnsupportedError(f"serving: {_name(setting)} is not supported: {remedies[setting]}")
-    server = {name: tuple(value) if isinstance(value, list) else value for name, value in values["server"].items()}
+    server: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in values["server"].items()
+    }
     return values["engine"], ServerConfig(**server), [_name(name) for name in values["without effect"]]
 
 

@@ -10,6 +10,9 @@ apply_token_bitmask_inplace(logits, bitmask)
 matcher.accept_token(token_id)  # False if it is not legal
 ```
 
+Front ends: `compile_regex`, `compile_choices`, `compile_ebnf` (GBNF), `compile_lark`, `compile_structural_tags`, and `compile_grammar` for the
+nodes of `sglang_lite.grammar.syntax`. A vocabulary with `encode=` also gives `matcher.jump_forward()`.
+
 Needs NumPy and Numba only. They are loaded with the first name that needs them, not with the package.
 """
 
@@ -29,11 +32,14 @@ from sglang_lite.grammar.errors import (
 )
 
 if TYPE_CHECKING:
+    from sglang_lite.grammar.automata import are_disjoint, is_empty, is_subset
     from sglang_lite.grammar.bitmask import allocate_token_bitmask, apply_token_bitmask_inplace, bitmask_shape
     from sglang_lite.grammar.compiled import CompiledGrammar, GrammarSource, GrammarStatistics
     from sglang_lite.grammar.compiler import GrammarCompiler
     from sglang_lite.grammar.compressed import CompressedEdge, CompressedFsm
     from sglang_lite.grammar.matcher import GrammarMatcher
+    from sglang_lite.grammar.structural_tags import StructuralTag
+    from sglang_lite.grammar.syntax import Grammar
     from sglang_lite.grammar.vocab import TokenVocab
     from sglang_lite.grammar.warmup import compile_all
 
@@ -41,6 +47,7 @@ __all__ = [
     "CompiledGrammar",
     "CompressedEdge",
     "CompressedFsm",
+    "Grammar",
     "GrammarCompiler",
     "GrammarError",
     "GrammarMatcher",
@@ -51,12 +58,16 @@ __all__ = [
     "InvalidGrammarError",
     "InvalidRollbackError",
     "InvalidVocabularyError",
+    "StructuralTag",
     "TokenVocab",
     "UnsupportedGrammarError",
     "allocate_token_bitmask",
     "apply_token_bitmask_inplace",
+    "are_disjoint",
     "bitmask_shape",
     "compile_all",
+    "is_empty",
+    "is_subset",
 ]
 
 # Numba takes most of a second to import and NumPy a tenth, so what needs them is loaded when it is first asked for.
@@ -64,15 +75,20 @@ _HOMES = {
     "CompiledGrammar": "compiled",
     "CompressedEdge": "compressed",
     "CompressedFsm": "compressed",
+    "Grammar": "syntax",
     "GrammarCompiler": "compiler",
     "GrammarMatcher": "matcher",
     "GrammarSource": "compiled",
     "GrammarStatistics": "compiled",
+    "StructuralTag": "structural_tags",
     "TokenVocab": "vocab",
     "allocate_token_bitmask": "bitmask",
     "apply_token_bitmask_inplace": "bitmask",
+    "are_disjoint": "automata",
     "bitmask_shape": "bitmask",
     "compile_all": "warmup",
+    "is_empty": "automata",
+    "is_subset": "automata",
 }
 
 

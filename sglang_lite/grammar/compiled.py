@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -11,6 +12,7 @@ import numpy as np
 
 from sglang_lite.grammar.bitmask import Bitmask, num_words
 from sglang_lite.grammar.compressed import CompressedFsm, compress
+from sglang_lite.grammar.jump import JumpForward
 from sglang_lite.grammar.kernels import DEAD
 from sglang_lite.grammar.tables import ForcedRun, LazyTables
 from sglang_lite.grammar.vocab import TokenVocab
@@ -63,6 +65,7 @@ class CompiledGrammar:
         self.vocab = vocab
         self._tables = tables
         self._specials = {token_id: index for index, token_id in enumerate(tables.nfa.special_ids.tolist())}
+        self._jump = JumpForward(vocab, tables)
         self._max_mask_bytes = max_mask_bytes
         self._masks: OrderedDict[int, TokenMask] = OrderedDict()
         self._mask_lock = threading.Lock()
@@ -142,6 +145,10 @@ class CompiledGrammar:
     def forced(self, state: int) -> ForcedRun:
         """The bytes that must follow `state` (singular edges taken as one) and the state behind them."""
         return ForcedRun(b"", DEAD) if state < 0 else self._tables.forced(state)
+
+    def forced_tokens(self, state: int, before: Sequence[int]) -> list[int]:
+        """The tokens that must follow `state`, as the tokenizer spells them behind the tokens `before`; see `jump`."""
+        return [] if state < 0 else self._jump.run(state, before)
 
     def compressed(self, *, max_states: int = 10_000) -> CompressedFsm:
         """The whole deterministic automaton with singular runs as single edges, for drawings and counts.

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 
 from sglang_lite.grammar.automata import DEFAULT_MAX_STATES, build_nfa
 from sglang_lite.grammar.compiled import CompiledGrammar, GrammarSource
+from sglang_lite.grammar.ebnf import parse_ebnf
 from sglang_lite.grammar.errors import InvalidGrammarError
+from sglang_lite.grammar.lark import parse_lark
 from sglang_lite.grammar.regex import parse_regex
+from sglang_lite.grammar.structural_tags import StructuralTag, structural_tag_grammar
 from sglang_lite.grammar.syntax import Grammar, Node
 from sglang_lite.grammar.syntax import choices as any_of
 from sglang_lite.grammar.tables import LazyTables
@@ -79,6 +82,43 @@ class GrammarCompiler:
             lambda: self._build(GrammarSource("choices", shown), any_of(texts)),
         )
 
+    def compile_ebnf(self, text: str, *, root: str = "root") -> CompiledGrammar:
+        """The grammar of `text`, EBNF as llama.cpp (GBNF) and xgrammar write it; `sglang_lite.grammar.ebnf` says what is read.
+
+        Raises:
+            InvalidGrammarError: malformed, with line and column, or no text at all can match.
+            UnsupportedGrammarError: a construct that is not offered, or left recursion through several rules.
+            GrammarTooLargeError: a limit was passed.
+        """
+        return self._once(
+            ("ebnf", text, root), lambda: self._build_rules(GrammarSource("ebnf", text), parse_ebnf(text, root=root))
+        )
+
+    def compile_lark(self, text: str) -> CompiledGrammar:
+        """The grammar of `text`, the Lark subset that `sglang_lite.grammar.lark` describes. Errors as of `compile_ebnf`."""
+        return self._once(("lark", text), lambda: self._build_rules(GrammarSource("lark", text), parse_lark(text)))
+
+    def compile_structural_tags(
+        self,
+        tags: Sequence[StructuralTag],
+        triggers: Sequence[str | int] | None = None,
+        *,
+        at_least_one: bool = False,
+        stop_after_first: bool = False,
+    ) -> CompiledGrammar:
+        """Free text with tagged parts; see `structural_tag_grammar`.
+
+        Raises:
+            InvalidGrammarError: no tags, or triggers and begins that do not fit; a special token that is none.
+            UnsupportedGrammarError, GrammarTooLargeError: as of `compile_grammar`.
+        """
+        source = GrammarSource("structural_tag", repr((list(tags), triggers, at_least_one, stop_after_first)))
+
+        def grammar() -> Grammar:
+            return structural_tag_grammar(tags, triggers, at_least_one=at_least_one, stop_after_first=stop_after_first)
+
+        return self._once(source, lambda: self._build(source, grammar()))
+
     def compile_grammar(self, grammar: Grammar, source: GrammarSource) -> CompiledGrammar:
         """The grammar that a front end made of `source`, which alone is the key: an equal source must mean an equal grammar.
 
@@ -88,6 +128,14 @@ class GrammarCompiler:
             GrammarTooLargeError: a limit was passed.
         """
         return self._once(("grammar", source), lambda: self._build(source, grammar))
+
+    def _build_rules(self, source: GrammarSource, grammar: Grammar) -> CompiledGrammar:
+        compiled = self._build(source, grammar)
+        if compiled.is_empty:
+            raise InvalidGrammarError(
+                f"compiling {source.kind}: no text matches; a rule of the start never comes to an end"
+            )
+        return compiled
 
     def _build(self, source: GrammarSource, node: Node | Grammar) -> CompiledGrammar:
         nfa = build_nfa(node, max_states=self._max_states)

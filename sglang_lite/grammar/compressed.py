@@ -24,7 +24,7 @@ class CompressedEdge:
 class CompressedFsm:
     """A whole automaton over bytes; `start` is -1 and all else empty if no text matches.
 
-    `states` are those left between edges, in order of discovery; `num_states` counts all deterministic states, those inside runs included.
+    Special tokens are left out. `states` are those left between edges, in order of discovery; `num_states` counts all deterministic states, those inside runs included.
     """
 
     start: int
@@ -50,7 +50,9 @@ def compress(tables: LazyTables, *, max_states: int) -> CompressedFsm:
     while waiting:
         source = waiting.pop()
         by_target: dict[int, list[Range]] = {}
-        for byte_range, target in zip(ranges, tables.row(source), strict=True):
+        for byte_range, target in zip(
+            ranges, tables.row(source), strict=False
+        ):  # special tokens come last and are left out
             if target != DEAD:
                 by_target.setdefault(target, []).append(byte_range)
         for target, first in by_target.items():

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from sglang_lite.grammar.nfa import STATE_BITS, ByteNfa, Int32Array, Int64Array, UInt8Array
+from sglang_lite.grammar.nfa import STATE_BITS, ByteNfa, Int32Array, Int64Array, UInt8Array, wide
 
 DEAD = -1  # no text continues from here
 UNKNOWN = -2  # a transition not computed yet
@@ -41,15 +41,15 @@ class DfaTables(NamedTuple):
     """Deterministic states found so far (capacity S, C columns). All hash tables are powers of two long, -1 where free.
 
     Attributes:
-        transitions: int32 [S, C]; next state, `DEAD` or `UNKNOWN`.
-        set_offsets: int32 [S + 1]; state s is the sorted set of items `set_items[set_offsets[s] : set_offsets[s + 1]]`.
+        transitions: Int32 [S, C]; next state, `DEAD` or `UNKNOWN`.
+        set_offsets: Int32 [S + 1]; state s is the sorted set of items `set_items[set_offsets[s] : set_offsets[s + 1]]`.
         set_items: int64 [*]; (stack cell, inner state, state behind it) in one number, or the end of the text.
         accepting: uint8 [S].
-        slice_next: int32 [S, n]; the state after any one character of set i of the vocabulary's slices, `DEAD`, `OPEN_NEXT` or `UNKNOWN`.
-        buckets: int32 [4 S]; hash table of states.
+        slice_next: Int32 [S, n]; the state after any one character of set i of the vocabulary's slices, `DEAD`, `OPEN_NEXT` or `UNKNOWN`.
+        buckets: Int32 [4 S]; hash table of states.
         counters: int64 [4]; number of states, number of the last step, stack cells, places seen in the last step.
-        cell_parent, cell_return: int32 [*]; the rest of a stack and its top, a state to return to; cell 0 is the empty stack.
-        cell_buckets: int32 [*]; hash table of cells.
+        cell_parent, cell_return: Int32 [*]; the rest of a stack and its top, a state to return to; cell 0 is the empty stack.
+        cell_buckets: Int32 [*]; hash table of cells.
         seen_keys, seen_marks: int64 [*]; hash table of the places (cell, state) passed in the step that the mark numbers.
         stack: int64 [*]; places whose edges are still to be followed; as long as `seen_keys`.
         scratch: int64 [*]; items of the set being built.
@@ -72,19 +72,19 @@ class DfaTables(NamedTuple):
 
 
 @njit(nogil=True, cache=True)
-def _bucket(items: Int64Array, begin: int, end: int, size: int) -> np.int64:
+def _bucket(items: Int64Array, begin: int, end: int, size: int) -> int:
     value = _HASH_BASIS
     for i in range(begin, end):
         value = (value ^ np.uint64(items[i])) * _HASH_FACTOR
         value ^= value >> _HASH_SHIFT
-    return np.int64(value & np.uint64(size - 1))
+    return wide(value & np.uint64(size - 1))
 
 
 @njit(nogil=True, cache=True)
-def _pair_bucket(key: int | np.integer, size: int) -> np.int64:
+def _pair_bucket(key: int, size: int) -> int:
     value = np.uint64(key) * _HASH_FACTOR
     value ^= value >> _HASH_SHIFT
-    return np.int64(value & np.uint64(size - 1))
+    return wide(value & np.uint64(size - 1))
 
 
 @njit(nogil=True, cache=True)
@@ -107,9 +107,9 @@ def _intern(gathered: int, dfa: DfaTables) -> int:
             scratch[count] = scratch[i]
             count += 1
     size = dfa.buckets.shape[0]
-    bucket = _bucket(scratch, np.int64(0), count, size)
+    bucket = _bucket(scratch, wide(0), wide(count), size)
     while dfa.buckets[bucket] >= 0:
-        state = int(dfa.buckets[bucket])
+        state = wide(dfa.buckets[bucket])
         begin = dfa.set_offsets[state]
         if dfa.set_offsets[state + 1] - begin == count:
             same = True
@@ -120,7 +120,7 @@ def _intern(gathered: int, dfa: DfaTables) -> int:
             if same:
                 return state
         bucket = (bucket + 1) & (size - 1)
-    state = int(dfa.counters[_STATES])
+    state = wide(dfa.counters[_STATES])
     if state >= dfa.accepting.shape[0]:
         return FULL_STATES
     begin = dfa.set_offsets[state]
@@ -139,13 +139,13 @@ def _intern(gathered: int, dfa: DfaTables) -> int:
 def _cell(parent: int, behind: int, dfa: DfaTables) -> int:
     """The stack `parent` with the return state `behind` on top, or `FULL_CELLS`."""
     size = dfa.cell_buckets.shape[0]
-    bucket = _pair_bucket((np.int64(parent) << STATE_BITS) | behind, size)
+    bucket = _pair_bucket((wide(parent) << STATE_BITS) | behind, size)
     while dfa.cell_buckets[bucket] >= 0:
-        cell = int(dfa.cell_buckets[bucket])
+        cell = wide(dfa.cell_buckets[bucket])
         if dfa.cell_parent[cell] == parent and dfa.cell_return[cell] == behind:
             return cell
         bucket = (bucket + 1) & (size - 1)
-    cell = int(dfa.counters[_CELLS])
+    cell = wide(dfa.counters[_CELLS])
     if cell >= dfa.cell_parent.shape[0]:
         return FULL_CELLS
     dfa.cell_parent[cell] = parent
@@ -158,7 +158,7 @@ def _cell(parent: int, behind: int, dfa: DfaTables) -> int:
 @njit(nogil=True, cache=True)
 def enter(cell: int, state: int, height: int, dfa: DfaTables) -> int:
     """Put the place on the stack unless this step has seen it; returns the new height or `FULL_CLOSURE`."""
-    key = (np.int64(cell) << STATE_BITS) | state
+    key = (wide(cell) << STATE_BITS) | state
     size = dfa.seen_keys.shape[0]
     mark = dfa.counters[MARK]
     bucket = _pair_bucket(key, size)
@@ -178,30 +178,30 @@ def enter(cell: int, state: int, height: int, dfa: DfaTables) -> int:
 @njit(nogil=True, cache=True)
 def _close(cell: int, origin: int, count: int, nfa: ByteNfa, dfa: DfaTables) -> int:
     """Append the items that `origin` reaches without a byte to `scratch[:count]`; returns the new count or a `FULL_*` code."""
-    height = enter(cell, origin, np.int64(0), dfa)
+    height = enter(cell, origin, wide(0), dfa)
     if height < 0:
         return height
     while height > 0:
         key = dfa.stack[height - 1]
-        cell, state = int(key >> STATE_BITS), int(key & STATE_MASK)
+        cell, state = wide(key >> STATE_BITS), wide(key & STATE_MASK)
         height -= 1
         first, last = nfa.call_offsets[state], nfa.call_offsets[state + 1]
         if count + (last - first) >= dfa.scratch.shape[0]:
             return FULL_SCRATCH
         for i in range(first, last):
-            place = (np.int64(nfa.call_inner[i]) << STATE_BITS) | np.int64(nfa.call_return[i])
-            dfa.scratch[count] = (np.int64(cell) << _CELL_SHIFT) | place
+            place = (wide(nfa.call_inner[i]) << STATE_BITS) | wide(nfa.call_return[i])
+            dfa.scratch[count] = (wide(cell) << _CELL_SHIFT) | place
             count += 1
         for i in range(nfa.empty_offsets[state], nfa.empty_offsets[state + 1]):
-            height = enter(cell, int(nfa.empty_targets[i]), height, dfa)
+            height = enter(cell, wide(nfa.empty_targets[i]), height, dfa)
             if height < 0:
                 return height
         for i in range(nfa.ref_offsets[state], nfa.ref_offsets[state + 1]):
-            behind = int(nfa.ref_return[i])
+            behind = wide(nfa.ref_return[i])
             inside = cell if behind < 0 else _cell(cell, behind, dfa)
             if inside < 0:
                 return inside
-            height = enter(inside, int(nfa.ref_entry[i]), height, dfa)
+            height = enter(inside, wide(nfa.ref_entry[i]), height, dfa)
             if height < 0:
                 return height
         if nfa.pops[state]:
@@ -209,7 +209,7 @@ def _close(cell: int, origin: int, count: int, nfa: ByteNfa, dfa: DfaTables) -> 
                 dfa.scratch[count] = _END_ITEM
                 count += 1
             else:
-                height = enter(int(dfa.cell_parent[cell]), int(dfa.cell_return[cell]), height, dfa)
+                height = enter(wide(dfa.cell_parent[cell]), wide(dfa.cell_return[cell]), height, dfa)
                 if height < 0:
                     return height
     return count
@@ -220,8 +220,8 @@ def start_state(nfa: ByteNfa, dfa: DfaTables) -> int:
     """The state before any byte; the automaton must accept some text."""
     dfa.counters[MARK] += 1
     dfa.counters[SEEN] = 0
-    count = _close(np.int64(0), nfa.start, np.int64(0), nfa, dfa)
-    return count if count < 0 else _intern(count, dfa)
+    count = _close(wide(0), nfa.start, wide(0), nfa, dfa)
+    return count if count < 0 else _intern(wide(count), dfa)
 
 
 @njit(nogil=True, cache=True)
@@ -250,17 +250,17 @@ def step(state: int, byte_class: int, nfa: ByteNfa, dfa: DfaTables) -> int:
         item = dfa.set_items[i]
         if item == _END_ITEM:
             continue
-        edge = _edge(int((item >> STATE_BITS) & STATE_MASK), byte_class, nfa)
+        edge = _edge(wide((item >> STATE_BITS) & STATE_MASK), byte_class, nfa)
         if edge < 0:
             continue
-        behind = int(item & STATE_MASK)
-        cell = int(item >> _CELL_SHIFT)
+        behind = wide(item & STATE_MASK)
+        cell = wide(item >> _CELL_SHIFT)
         following = nfa.inner_next[edge]
         if following >= 0:
             if count >= dfa.scratch.shape[0]:
                 return FULL_SCRATCH
-            place = (np.int64(following) << STATE_BITS) | np.int64(behind)
-            dfa.scratch[count] = (np.int64(cell) << _CELL_SHIFT) | place
+            place = (wide(following) << STATE_BITS) | wide(behind)
+            dfa.scratch[count] = (wide(cell) << _CELL_SHIFT) | place
             count += 1
         if nfa.inner_exits[edge]:
             count = _close(cell, behind, count, nfa, dfa)
@@ -268,7 +268,7 @@ def step(state: int, byte_class: int, nfa: ByteNfa, dfa: DfaTables) -> int:
                 return count
     target = DEAD
     if count > 0:
-        target = _intern(count, dfa)
+        target = _intern(wide(count), dfa)
         if target < 0:
             return target
     dfa.transitions[state, byte_class] = target
@@ -278,7 +278,7 @@ def step(state: int, byte_class: int, nfa: ByteNfa, dfa: DfaTables) -> int:
 @njit(nogil=True, cache=True)
 def next_state(state: int, byte_class: int, nfa: ByteNfa, dfa: DfaTables) -> int:
     """The transition of `state` on `byte_class`, computed if need be: a state, `DEAD` or a `FULL_*` code."""
-    target = int(dfa.transitions[state, byte_class])
+    target = wide(dfa.transitions[state, byte_class])
     return step(state, byte_class, nfa, dfa) if target == UNKNOWN else target
 
 
@@ -288,7 +288,7 @@ def expand(begin: int, end: int, nfa: ByteNfa, dfa: DfaTables) -> int:
     state = begin
     while state < min(end, dfa.counters[_STATES]):
         for column in range(dfa.transitions.shape[1]):
-            target = next_state(state, column, nfa, dfa)
+            target = next_state(state, wide(column), nfa, dfa)
             if target < DEAD:
                 return target
         state += 1
@@ -301,7 +301,7 @@ def advance_known(
 ) -> int:
     """The state after `data[begin:end]`, `DEAD`, or `UNKNOWN` if some transition is not computed yet. Reads only: needs no lock."""
     for i in range(begin, end):
-        state = int(transitions[state, byte_class[data[i]]])
+        state = wide(transitions[state, byte_class[data[i]]])
         if state < 0:
             return state
     return state
@@ -311,7 +311,7 @@ def advance_known(
 def advance(state: int, data: UInt8Array, begin: int, end: int, nfa: ByteNfa, dfa: DfaTables) -> int:
     """The state after `data[begin:end]`, `DEAD`, or a `FULL_*` code."""
     for i in range(begin, end):
-        state = next_state(state, int(nfa.byte_class[data[i]]), nfa, dfa)
+        state = next_state(state, wide(nfa.byte_class[data[i]]), nfa, dfa)
         if state < 0:
             return state
     return state
@@ -326,11 +326,11 @@ def only_byte(state: int, nfa: ByteNfa, dfa: DfaTables) -> int:
     for i in range(dfa.set_offsets[state], dfa.set_offsets[state + 1]):
         inner = (dfa.set_items[i] >> STATE_BITS) & STATE_MASK
         for edge in range(nfa.inner_offsets[inner], nfa.inner_offsets[inner + 1]):
-            low = int(nfa.inner_low[edge])
+            low = wide(nfa.inner_low[edge])
             if low != nfa.inner_high[edge] or (only >= 0 and only != low):
                 return -1
             only = low
-    return int(nfa.class_byte[only])
+    return wide(nfa.class_byte[only])
 
 
 @njit(nogil=True, cache=True)
@@ -341,7 +341,7 @@ def follow_forced(state: int, room: UInt8Array, nfa: ByteNfa, dfa: DfaTables) ->
         byte = only_byte(state, nfa, dfa)
         if byte < 0:
             break
-        target = next_state(state, int(nfa.byte_class[byte]), nfa, dfa)
+        target = next_state(state, wide(nfa.byte_class[byte]), nfa, dfa)
         if target < DEAD:
             return count, state, target
         room[count] = byte
@@ -355,13 +355,13 @@ def rehash(dfa: DfaTables) -> None:
     """Enter all states and stack cells into the empty `buckets` and `cell_buckets`."""
     size = dfa.buckets.shape[0]
     for state in range(dfa.counters[_STATES]):
-        bucket = _bucket(dfa.set_items, int(dfa.set_offsets[state]), int(dfa.set_offsets[state + 1]), size)
+        bucket = _bucket(dfa.set_items, wide(dfa.set_offsets[state]), wide(dfa.set_offsets[state + 1]), size)
         while dfa.buckets[bucket] >= 0:
             bucket = (bucket + 1) & (size - 1)
         dfa.buckets[bucket] = state
     size = dfa.cell_buckets.shape[0]
     for cell in range(1, dfa.counters[_CELLS]):
-        bucket = _pair_bucket((np.int64(dfa.cell_parent[cell]) << STATE_BITS) | dfa.cell_return[cell], size)
+        bucket = _pair_bucket((wide(dfa.cell_parent[cell]) << STATE_BITS) | dfa.cell_return[cell], size)
         while dfa.cell_buckets[bucket] >= 0:
             bucket = (bucket + 1) & (size - 1)
         dfa.cell_buckets[bucket] = cell
@@ -374,11 +374,11 @@ def product(
     """Pair the states of two complete transition tables; `DEAD` on the right goes on as long as the left side lives.
 
     Args:
-        left, right: int32 [S, *], [T, *]; transitions, `DEAD` allowed.
-        columns: int32 [J, 2]; the column of `left` and of `right` for each joint column.
+        left, right: Int32 [S, *], [T, *]; transitions, `DEAD` allowed.
+        columns: Int32 [J, 2]; the column of `left` and of `right` for each joint column.
         pairs: int64 [P]; filled with `(left << 32) | (right + 1)`; `pairs[0]` is the start, already there.
-        buckets: int32 [power of two, at least 2 P]; all -1.
-        table: int32 [P, J]; filled with the pair that follows, or `DEAD`.
+        buckets: Int32 [power of two, at least 2 P]; all -1.
+        table: Int32 [P, J]; filled with the pair that follows, or `DEAD`.
 
     Returns the number of pairs, or `FULL_PRODUCT` if there are more than P.
     """
@@ -387,14 +387,14 @@ def product(
     count = 1
     at = 0
     while at < count:
-        first, second = int(pairs[at] >> 32), int(pairs[at] & 0xFFFFFFFF) - 1
+        first, second = wide(pairs[at] >> 32), wide(pairs[at] & 0xFFFFFFFF) - 1
         for column in range(columns.shape[0]):
-            target = int(left[first, columns[column, 0]])
+            target = wide(left[first, columns[column, 0]])
             if target < 0:
                 table[at, column] = DEAD
                 continue
-            other = -1 if second < 0 else int(right[second, columns[column, 1]])
-            key = (np.int64(target) << 32) | np.int64(other + 1)
+            other = -1 if second < 0 else wide(right[second, columns[column, 1]])
+            key = (wide(target) << 32) | wide(other + 1)
             bucket = _pair_bucket(key, size)
             while buckets[bucket] >= 0 and pairs[buckets[bucket]] != key:
                 bucket = (bucket + 1) & (size - 1)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from sglang_lite.grammar.bitmask import Bitmask, words_to_flags
 from sglang_lite.grammar.compiled import CompiledGrammar, TokenMask
 from sglang_lite.grammar.errors import InvalidBitmaskError, InvalidRollbackError
+from sglang_lite.grammar.jump import CONTEXT_TOKENS
 
 _ENDED = -2  # behind an end token; beside the states of the grammar, which are -1 and up
 
@@ -24,6 +25,7 @@ class GrammarMatcher:
         self.compiled = compiled
         self._state = compiled.start_state
         self._history: list[int] = []
+        self._tokens: list[int] = []
 
     @property
     def num_accepted(self) -> int:
@@ -82,6 +84,7 @@ class GrammarMatcher:
         if target == -1:
             return False
         self._history.append(self._state)
+        self._tokens.append(token_id)
         self._state = target
         return True
 
@@ -105,17 +108,34 @@ class GrammarMatcher:
         if count:
             self._state = self._history[-count]
             del self._history[-count:]
+            del self._tokens[-count:]
 
     def fork(self) -> GrammarMatcher:
         """An independent matcher at the same place, with the same history."""
         twin = GrammarMatcher(self.compiled)
         twin._state = self._state
         twin._history = self._history.copy()
+        twin._tokens = self._tokens.copy()
         return twin
 
     def forced_bytes(self) -> bytes:
         """The bytes that every legal continuation begins with, as far as they are singular edges; b"" if there is a choice."""
         return b"" if self._state == _ENDED else self.compiled.forced(self._state).data
+
+    def jump_forward(self, before: Sequence[int] = ()) -> list[int]:
+        """The tokens that must come next, as far as the tokenizer would write exactly these whatever follows; none is accepted yet.
+
+        Empty where there is a choice, where a character is half written, or where the vocabulary has no `encode`. Tokens accepted
+        before stay as they are: if the tokenizer would write the last of them in another way, nothing is forced.
+
+        Args:
+            before: what stands before the first accepted token, as far as it is text of the same run; the last four tokens count.
+        """
+        if self._state == _ENDED:
+            return []
+        missing = CONTEXT_TOKENS - len(self._tokens)
+        context = [*before[-missing:], *self._tokens] if missing > 0 else self._tokens
+        return self.compiled.forced_tokens(self._state, context)
 
     def _mask(self) -> TokenMask:
         return self.compiled.end_mask if self._state == _ENDED else self.compiled.mask(self._state)

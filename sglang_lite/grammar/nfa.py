@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +11,9 @@ import numpy.typing as npt
 Int32Array = npt.NDArray[np.int32]
 Int64Array = npt.NDArray[np.int64]
 UInt8Array = npt.NDArray[np.uint8]
+
+# In compiled loops all numbers are 64 bits wide: an argument of another type would compile the callee once more.
+wide = cast("Callable[[Any], int]", np.int64)
 
 STATE_BITS = 20  # states and inner states are below 2**20, so that an item is one int64
 

@@ -132,9 +132,17 @@ def concat(parts: Iterable[Node]) -> Node:
 
 
 def alternate(options: Iterable[Node]) -> Node:
-    """Any of `options` (at least one)."""
+    """Any of `options` (at least one), with sets of characters joined."""
     kept = tuple(options)
     assert kept, "an alternation needs an option"
+    sets = [option for option in kept if isinstance(option, Chars)]
+    if len(sets) > 1:
+        joined = Chars(sets[0].charset.union(*(other.charset for other in sets[1:])))
+        kept = tuple(
+            joined if option is sets[0] else option
+            for option in kept
+            if option is sets[0] or not isinstance(option, Chars)
+        )
     texts = [option.data for option in kept if isinstance(option, Bytes)]
     if len(texts) == len(kept):
         return choices(texts)

@@ -22,7 +22,7 @@ from sglang_lite.grammar.kernels import (
     next_state,
     step,
 )
-from sglang_lite.grammar.nfa import ANY_TEXT, STATE_BITS, ByteDfa, ByteNfa, Int32Array, Int64Array, UInt8Array
+from sglang_lite.grammar.nfa import ANY_TEXT, STATE_BITS, ByteDfa, ByteNfa, Int32Array, Int64Array, UInt8Array, wide
 
 # What is known of texts of one set of characters from a state: all go on for ever; all up to a level and none beyond; all up to a level.
 ENDLESS, CUT, OPEN = 2, 1, 0
@@ -38,10 +38,10 @@ class TrieArrays(NamedTuple):
 
     Attributes:
         byte: uint8 [n]; the byte that leads to a node.
-        depth: int32 [n]; length of the node's byte string, from 1.
-        skip: int32 [n]; the node that follows the node's whole subtree.
-        token: int32 [n]; lowest token id with exactly the node's bytes, or -1.
-        next_same: int32 [V]; next token id with the same bytes, or -1.
+        depth: Int32 [n]; length of the node's byte string, from 1.
+        skip: Int32 [n]; the node that follows the node's whole subtree.
+        token: Int32 [n]; lowest token id with exactly the node's bytes, or -1.
+        next_same: Int32 [V]; next token id with the same bytes, or -1.
         max_depth: length of the longest token.
     """
 
@@ -60,10 +60,10 @@ class SliceTables(NamedTuple):
 
     Attributes:
         rows, entries: spell one character of set i from the state `entries[i]` (int32 [n]).
-        upto: int32 [2, n, MAX_LEVEL + 2, ceil(V / 32)]; tokens of the slice with up to that many characters; the last: with any number.
-        counts: int32 [2, n, MAX_LEVEL + 2]; how many these are.
+        upto: Int32 [2, n, MAX_LEVEL + 2, ceil(V / 32)]; tokens of the slice with up to that many characters; the last: with any number.
+        counts: Int32 [2, n, MAX_LEVEL + 2]; how many these are.
         trie: several tries one after the other; `next_same` is that of the vocabulary.
-        ranges: int32 [2, 2 n + 1, 2]; first node and end of the tries of: the part; for each slice, its tokens with more than
+        ranges: Int32 [2, 2 n + 1, 2]; first node and end of the tries of: the part; for each slice, its tokens with more than
             MAX_LEVEL characters, and those of the part that are not in it.
     """
 
@@ -83,7 +83,7 @@ def fill_mask(state: int, slices: SliceTables, words: Int32Array, nfa: ByteNfa, 
     for part in range(2):
         behind = state
         if part == SPACED:
-            behind = next_state(state, int(nfa.byte_class[0x20]), nfa, dfa)
+            behind = next_state(state, wide(nfa.byte_class[0x20]), nfa, dfa)
             if behind < DEAD:
                 return behind
             if behind == DEAD:
@@ -122,22 +122,22 @@ def walk(state: int, span: Int32Array, trie: TrieArrays, words: Int32Array, nfa:
     node = span[0]
     while node < span[1]:
         depth = trie.depth[node]
-        byte_class = int(nfa.byte_class[trie.byte[node]])
-        source = int(path[depth - 1])
-        target = int(dfa.transitions[source, byte_class])
+        byte_class = wide(nfa.byte_class[trie.byte[node]])
+        source = wide(path[depth - 1])
+        target = wide(dfa.transitions[source, byte_class])
         if target == UNKNOWN:
             target = step(source, byte_class, nfa, dfa)
             if target < DEAD:
                 return target
         if target == DEAD:
-            node = int(trie.skip[node])
+            node = wide(trie.skip[node])
             continue
         path[depth] = target
-        token = int(trie.token[node])
+        token = wide(trie.token[node])
         while token >= 0:
             words[token >> 5] |= np.int32(1) << np.int32(token & 31)
             allowed += 1
-            token = int(trie.next_same[token])
+            token = wide(trie.next_same[token])
         node += 1
     return allowed
 
@@ -155,19 +155,19 @@ def spans_end(data: UInt8Array, state: int, trie: TrieArrays, spans: UInt8Array,
         node, stop, depth = 0, trie.byte.shape[0], 1
         while node < stop and depth <= length:  # down to the node that spells data[begin:]
             if trie.byte[node] == data[begin + depth - 1]:
-                stop = int(trie.skip[node])
+                stop = wide(trie.skip[node])
                 node += 1
                 depth += 1
             else:
-                node = int(trie.skip[node])
+                node = wide(trie.skip[node])
         if depth <= length:
             continue
         while node < stop:
-            target = next_state(int(path[trie.depth[node] - 1]), int(nfa.byte_class[trie.byte[node]]), nfa, dfa)
+            target = next_state(wide(path[trie.depth[node] - 1]), wide(nfa.byte_class[trie.byte[node]]), nfa, dfa)
             if target < DEAD:
                 return target
             if target == DEAD:
-                node = int(trie.skip[node])
+                node = wide(trie.skip[node])
                 continue
             if trie.token[node] >= 0:
                 spans[begin] = 1
@@ -190,7 +190,7 @@ def choose_slice(state: int, rows: ByteDfa, entries: Int32Array, nfa: ByteNfa, d
         if level < DEAD:
             return level, 0, 0
         if outcome == OPEN and level < MAX_LEVEL:
-            level, outcome = safe_levels(state, rows, index, entries[index], nfa, dfa)
+            level, outcome = safe_levels(state, rows, index, wide(entries[index]), nfa, dfa)
             if level < DEAD:
                 return level, 0, 0
         if outcome != OPEN or level == MAX_LEVEL:
@@ -216,7 +216,7 @@ def certain_levels(state: int, index: int, nfa: ByteNfa, dfa: DfaTables) -> tupl
             continue
         level, outcome = 1, OPEN
         if not covers & ANY_TEXT:
-            level, outcome = _covered(int(item & STATE_MASK), bit, nfa, dfa)
+            level, outcome = _covered(wide(item & STATE_MASK), bit, nfa, dfa)
         if outcome == ENDLESS or level == MAX_LEVEL or level < DEAD:
             return level, outcome
         best = max(best, level)
@@ -236,20 +236,20 @@ def _covered(behind: int, bit: int, nfa: ByteNfa, dfa: DfaTables) -> tuple[int, 
         found = 0
         for i in range(count):
             origin = frontier[i]
-            height = enter(np.int64(0), origin, np.int64(0), dfa)
+            height = enter(wide(0), origin, wide(0), dfa)
             while height > 0:
                 height -= 1
-                state = int(dfa.stack[height])
+                state = wide(dfa.stack[height])
                 for edge in range(nfa.call_offsets[state], nfa.call_offsets[state + 1]):
                     covers = nfa.inner_covers[nfa.call_inner[edge]]
                     if covers & bit and not covers & ANY_TEXT:
                         if nfa.call_return[edge] == origin:
                             return ALL_LEVELS, ENDLESS
-                        found = _add_once(int(nfa.call_return[edge]), following, found)
+                        found = _add_once(wide(nfa.call_return[edge]), following, wide(found))
                         if found < 0:
                             return level, OPEN
                 for edge in range(nfa.empty_offsets[state], nfa.empty_offsets[state + 1]):
-                    height = enter(np.int64(0), int(nfa.empty_targets[edge]), height, dfa)
+                    height = enter(wide(0), wide(nfa.empty_targets[edge]), height, dfa)
                     if height < 0:
                         return height, OPEN
             if height < 0:
@@ -269,7 +269,7 @@ def safe_levels(state: int, rows: ByteDfa, index: int, entry: int, nfa: ByteNfa,
     """
     level = 0
     while level < MAX_LEVEL:
-        target = int(dfa.slice_next[state, index])
+        target = wide(dfa.slice_next[state, index])
         if target == UNKNOWN:
             target = _read_one(state, rows, entry, nfa, dfa)
             if target < DEAD and target != OPEN_NEXT:
@@ -288,17 +288,17 @@ def safe_levels(state: int, rows: ByteDfa, index: int, entry: int, nfa: ByteNfa,
 def _read_one(state: int, rows: ByteDfa, entry: int, nfa: ByteNfa, dfa: DfaTables) -> int:
     """The one state after any one character of a set, `DEAD` if none can be read, `OPEN_NEXT` otherwise, or a `FULL_*` code."""
     current = np.empty(_MAX_PAIRS, np.int64)  # (state << 32) | state of `rows`
-    current[0] = (np.int64(state) << 32) | np.int64(entry)
+    current[0] = (wide(state) << 32) | wide(entry)
     count = 1
     reached = UNKNOWN
     dead = False
     at = 0
     while at < count:
-        source, place = int(current[at] >> 32), int(current[at] & 0xFFFFFFFF)
+        source, place = wide(current[at] >> 32), wide(current[at] & 0xFFFFFFFF)
         for edge in range(rows.offsets[place], rows.offsets[place + 1]):
-            following = np.int64(rows.edges[edge, 2])
+            following = wide(rows.edges[edge, 2])
             for byte_class in range(nfa.byte_class[rows.edges[edge, 0]], nfa.byte_class[rows.edges[edge, 1]] + 1):
-                target = next_state(source, byte_class, nfa, dfa)
+                target = next_state(source, wide(byte_class), nfa, dfa)
                 if target < DEAD:
                     return target
                 dead = dead or target == DEAD
@@ -306,7 +306,7 @@ def _read_one(state: int, rows: ByteDfa, entry: int, nfa: ByteNfa, dfa: DfaTable
                     if target >= 0 or count > 1 or reached != UNKNOWN:
                         return OPEN_NEXT
                 elif following >= 0:
-                    count = _add_once((np.int64(target) << 32) | following, current, count)
+                    count = _add_once((wide(target) << 32) | following, current, wide(count))
                     if count < 0:
                         return OPEN_NEXT
                 elif reached in (UNKNOWN, target):
@@ -318,18 +318,11 @@ def _read_one(state: int, rows: ByteDfa, entry: int, nfa: ByteNfa, dfa: DfaTable
 
 
 @njit(nogil=True, cache=True)
-def _index_of(value: int | np.integer, values: Int64Array, count: int) -> int:
+def _add_once(value: int, values: Int64Array, count: int) -> int:
+    """The new count of `values[:count]` with `value` among them, or -1 if there is no room."""
     for i in range(count):
         if values[i] == value:
-            return i
-    return -1
-
-
-@njit(nogil=True, cache=True)
-def _add_once(value: int | np.integer, values: Int64Array, count: int) -> int:
-    """The new count of `values[:count]` with `value` among them, or -1 if there is no room."""
-    if _index_of(value, values, count) >= 0:
-        return count
+            return count
     if count >= values.shape[0]:
         return -1
     values[count] = value
@@ -408,7 +401,7 @@ def check_trie(trie: TrieArrays, data: UInt8Array, offsets: Int32Array, seen: UI
     for node in range(trie.byte.shape[0]):
         depth = trie.depth[node]
         path[depth - 1] = trie.byte[node]
-        token = int(trie.token[node])
+        token = wide(trie.token[node])
         while token >= 0:
             begin = offsets[token]
             if offsets[token + 1] - begin != depth:
@@ -417,5 +410,5 @@ def check_trie(trie: TrieArrays, data: UInt8Array, offsets: Int32Array, seen: UI
                 if path[i] != data[begin + i]:
                     return token
             seen[token] = 1
-            token = int(trie.next_same[token])
+            token = wide(trie.next_same[token])
     return -1

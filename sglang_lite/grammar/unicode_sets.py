@@ -22,7 +22,8 @@ def shorthand(letter: str, *, ascii_only: bool) -> CharSet:
     if letter.isupper():
         return shorthand(letter.lower(), ascii_only=ascii_only).negate()
     pattern = _ASCII[letter] if ascii_only else f"\\{letter}"
-    return CharSet.of((found.start(), found.end() - 1) for found in re.finditer(f"{pattern}+", _all_characters()))
+    characters = "".join(map(chr, range(0x80))) if ascii_only else _all_characters()
+    return CharSet.of((found.start(), found.end() - 1) for found in re.finditer(f"{pattern}+", characters))
 
 
 def category(name: str) -> CharSet | None:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from sglang_lite.grammar.automata import are_disjoint, build_nfa
 from sglang_lite.grammar.compiler import GrammarCompiler
 from sglang_lite.grammar.matcher import GrammarMatcher
+from sglang_lite.grammar.regex import parse_regex
+from sglang_lite.grammar.tables import LazyTables
 from sglang_lite.grammar.vocab import TokenVocab
 
 
@@ -17,3 +22,6 @@ def compile_all() -> None:
     while matcher.accept_tokens([1, 2]):
         matcher.allowed_ids()
     compiled.compressed()
+    are_disjoint(parse_regex("a+"), parse_regex("b+"))
+    tables = LazyTables(build_nfa(parse_regex("a")), max_bytes=1 << 20)
+    tables.spans_end(np.zeros(1, np.uint8), tables.start, vocab.trie)

@@ -30,6 +30,7 @@ from sglang_lite.lang.backends.registry import (
     resolve_backend,
     set_default_backend,
 )
+from sglang_lite.lang.backends.remote import RuntimeEndpoint
 from sglang_lite.lang.backends.script import ScriptedCall, ScriptError
 from sglang_lite.lang.backends.scripted import ScriptedBackend
 from sglang_lite.lang.choices import (
@@ -39,6 +40,7 @@ from sglang_lite.lang.choices import (
     token_length_normalized,
     unconditional_likelihood_normalized,
 )
+from sglang_lite.lang.global_config import global_config
 from sglang_lite.lang.group import ProgramStateGroup
 from sglang_lite.lang.options import RunOptions
 from sglang_lite.lang.sgl_function import SglFunction
@@ -51,6 +53,7 @@ __all__ = [
     "ProgramState",
     "ProgramStateGroup",
     "RunOptions",
+    "RuntimeEndpoint",
     "ScriptError",
     "ScriptedBackend",
     "ScriptedCall",
@@ -67,6 +70,7 @@ __all__ = [
     "gen_int",
     "gen_string",
     "get_server_info",
+    "global_config",
     "greedy_token_selection",
     "image",
     "literal",

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator, Sequence
 
 from sglang_lite.errors import RequestError
+from sglang_lite.lang.event_loop import shared_loop
 from sglang_lite.lang.futures import wait_interruptibly
 from sglang_lite.lang.pool import MAX_THREADS, Lane, shared_pool
 from sglang_lite.lang.progress import ProgressBar
@@ -59,11 +60,26 @@ class Batch:
     def start(self, upto: int) -> None:
         """Queue the rows before number `upto` that are not queued yet."""
         for row in range(self._num_queued, min(upto, len(self._calls))):
+            self._num_queued = row + 1
+            if self._calls[row].is_async:
+                shared_loop.start(lambda row=row: self._run_row_async(row))
+                continue
             context = contextvars.copy_context()
             shared_pool.submit(self._lane, lambda row=row, context=context: context.run(self._run_row, row))
-            self._num_queued = row + 1
 
     def _run_row(self, row: int) -> None:
+        state = self._open_row(row)
+        if state is not None:
+            self._calls[row].run_body_quietly(state)
+            state.branch.session.on_end(lambda: self._end_row(row))
+
+    async def _run_row_async(self, row: int) -> None:
+        state = self._open_row(row)
+        if state is not None:
+            await self._calls[row].run_body_async_quietly(state)
+            state.branch.session.on_end(lambda: self._end_row(row))
+
+    def _open_row(self, row: int) -> ProgramState | None:
         call = self._calls[row]
         try:
             state = call.open(seed=row_seed(call.options.seed, row))
@@ -72,15 +88,14 @@ class Batch:
                 self._errors[row] = error
                 self._num_begun += 1
             self._end_row(row)
-            return
+            return None
         with self._changed:
             self._states[row] = state
             self._num_begun += 1
             is_cancelled = self._is_cancelled
         if is_cancelled:
             state.cancel()
-        call.run_body_quietly(state)
-        state.branch.session.on_end(lambda: self._end_row(row))
+        return state
 
     def _end_row(self, row: int) -> None:
         with self._changed:

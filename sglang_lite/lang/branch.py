@@ -199,7 +199,8 @@ class Branch:
         elif symbol.session is self.session:
             self._note(Item(self.session.add(lambda new: _ref_op(new, self.number, symbol))))
         elif self.session.is_traced:  # a value of a nested program, which has a tree of its own
-            name = symbol.name or f"op {symbol.target}"
+            label = symbol.session.label if isinstance(symbol.session, Session) else "another program"
+            name = f"{label}.{symbol.name or symbol.target}"
             self._note(Item(self.session.add(lambda new: ArgOp(new, self.number, name))))
         else:
             raise ProgramError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -27,12 +28,19 @@ class Signal:
     """Says that something of a program changed. One lock guards everything that can be waited for.
 
     `before_wait` is called before a wait (to send what is not sent yet), `on_interrupt` when Ctrl-C ends one.
+    `check_blocking` raises where the thread must not be blocked.
     """
 
-    def __init__(self, before_wait: Callable[[], None], on_interrupt: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        before_wait: Callable[[], None],
+        on_interrupt: Callable[[], None],
+        check_blocking: Callable[[], None] | None = None,
+    ) -> None:
         self.changed = threading.Condition()
         self._before_wait = before_wait
         self._on_interrupt = on_interrupt
+        self._check_blocking = check_blocking
         self.listeners: list[Callable[[], None]] = []
 
     def notify(self) -> None:
@@ -57,6 +65,8 @@ class Signal:
         with self.changed:
             if is_true():
                 return
+        if self._check_blocking is not None:
+            self._check_blocking()
         self._before_wait()
         try:
             with shared_pool.waiting(), self.changed:
@@ -65,14 +75,42 @@ class Signal:
             self._on_interrupt()
             raise
 
+    async def wait_for_async(self, is_true: Callable[[], bool]) -> None:
+        """Wait until `is_true()`, which is asked under the lock, without blocking the event loop."""
+        with self.changed:
+            if is_true():
+                return
+        self._before_wait()
+        loop = asyncio.get_running_loop()
+        came: asyncio.Future[None] = loop.create_future()
+        was_woken = False
+
+        def end_wait() -> None:
+            if not came.done():
+                came.set_result(None)
+
+        def wake() -> None:
+            nonlocal was_woken
+            if not was_woken and is_true() and not loop.is_closed():
+                was_woken = True
+                loop.call_soon_threadsafe(end_wait)
+
+        stop = self.listen(wake)
+        try:
+            with self.changed:
+                wake()
+            await came
+        finally:
+            stop()
+
 
 class OpFuture:
     """What became of one op. `pieces` are its streamed texts so far; exactly one of `done`, `error` is set in the end.
 
-    `decision_meta`: what a program's own choice method reported, added to the `meta` of `done`.
+    `was_awaited`: an `async def` body has awaited the end. `decision_meta`: what a program's own choice method reported, added to the `meta` of `done`.
     """
 
-    __slots__ = ("_signal", "decision_meta", "done", "error", "op", "pieces")
+    __slots__ = ("_signal", "decision_meta", "done", "error", "op", "pieces", "was_awaited")
 
     def __init__(self, op: Op, signal: Signal) -> None:
         self.op = op
@@ -80,6 +118,7 @@ class OpFuture:
         self.done: OpDone | None = None
         self.error: Exception | None = None
         self.decision_meta: dict[str, Any] = {}
+        self.was_awaited = False
         self._signal = signal
 
     def finish(self, done: OpDone) -> None:

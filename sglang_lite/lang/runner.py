@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
+import inspect
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from sglang_lite.errors import ProgramError
 from sglang_lite.lang.backends.registry import backend_scope
 from sglang_lite.lang.branch import Branch
+from sglang_lite.lang.event_loop import is_in_event_loop, shared_loop
 from sglang_lite.lang.options import RunOptions
+from sglang_lite.lang.pool import MAX_THREADS, Lane, shared_pool
 from sglang_lite.lang.sampling import RunDefaults
 from sglang_lite.lang.session import Session, enclosing_session
 from sglang_lite.lang.state import ProgramState
@@ -28,15 +33,19 @@ class Call:
     defaults: RunDefaults = field(default_factory=RunDefaults)
     options: RunOptions = field(default_factory=RunOptions)
 
+    @property
+    def label(self) -> str:
+        """The function's name, for messages."""
+        return getattr(self.function, "__name__", repr(self.function))
+
     def open(self, *, stream: bool = False, seed: int | None = None) -> ProgramState:
         """A new session for this call, as the caller's view of its state.
 
         Args:
             seed: used in place of the one of the options.
         """
-        label = getattr(self.function, "__name__", repr(self.function))
         seed = self.options.seed if seed is None else seed
-        session = Session(self.backend, label, self.options, stream=stream, seed=seed)
+        session = Session(self.backend, self.label, self.options, stream=stream, seed=seed)
         return ProgramState(Branch(session, 0, self.defaults), is_outer=True)
 
     def run_body(self, outer: ProgramState) -> None:
@@ -58,6 +67,44 @@ class Call:
         finally:
             enclosing_session.reset(token)
 
+    @property
+    def is_async(self) -> bool:
+        """True when the function is an `async def`."""
+        return inspect.iscoroutinefunction(self.function)
+
+    async def run_body_async(self, outer: ProgramState) -> None:
+        """As `run_body`, for an `async def` function, on the running event loop."""
+        session = outer.branch.session
+        session.runs_async = True
+        token = enclosing_session.set(session)
+        try:
+            with backend_scope(self.backend):
+                outer.ret_value = await self.function(ProgramState(outer.branch), *self.args, **self.kwargs)
+        except BaseException as error:
+            session.end_body(error)
+            raise
+        else:
+            session.end_body()
+        finally:
+            enclosing_session.reset(token)
+
+    async def run_body_async_quietly(self, outer: ProgramState) -> None:
+        """As `run_body_quietly`, for an `async def` function."""
+        try:
+            await self.run_body_async(outer)
+        except BaseException:  # noqa: BLE001 - as in `run_body_quietly`
+            return
+
+    def start_body(self, outer: ProgramState) -> None:
+        """Run the body apart from the caller: an `async def` on the event loop of the process, another on a thread."""
+        if self.is_async:
+            shared_loop.start(lambda: self.run_body_async_quietly(outer))
+            return
+        context = contextvars.copy_context()
+        threading.Thread(
+            target=lambda: context.run(self.run_body_quietly, outer), name="sglang_lite-stream", daemon=True
+        ).start()
+
     def run_body_quietly(self, outer: ProgramState) -> None:
         """As `run_body`, at the edge of a thread: the error is kept on the state, whose readers meet it."""
         try:
@@ -71,30 +118,138 @@ def run(call: Call) -> ProgramState:
 
     Raises:
         BaseException: what the body raised, else (unless errors are kept on the state) the first failed op's error.
+        ProgramError: the caller is an `async def` body.
     """
+    refuse_in_async_body(call)
     outer = call.open()
     session = outer.branch.session
     try:
-        call.run_body(outer)
+        if call.is_async:
+            _run_on_loop(call, outer)
+        else:
+            call.run_body(outer)
     except Exception as error:
-        # A failed op's error that the body met by reading is the op's; any other is the body's own and always raised.
-        if not (call.options.on_error == "state" and error is session.first_error and session.is_op_error(error)):
+        if not _is_kept(call, session, error):
             raise
     try:
         session.wait_for_end()
     except BaseException as error:  # Ctrl-C, wherever it struck
         session.end_body(error)
         raise
-    if session.first_error is not None and call.options.on_error == "raise":
-        raise session.first_error
+    _raise_kept(call, session)
+    return outer
+
+
+async def run_async(call: Call) -> ProgramState:
+    """As `run`, without blocking the event loop: an `async def` body runs on it, another one on a thread of the pool.
+
+    A cancelled `await` cancels the program.
+    """
+    outer = call.open()
+    session = outer.branch.session
+    try:
+        if call.is_async:
+            await call.run_body_async(outer)
+        else:
+            await _run_on_pool(call, outer)
+    except Exception as error:
+        if not _is_kept(call, session, error):
+            raise
+    try:
+        await session.signal.wait_for_async(lambda: session.has_ended)
+    except BaseException as error:
+        session.cancel(session.cancelled_by(error))
+        raise
+    _raise_kept(call, session)
     return outer
 
 
 def run_streaming(call: Call) -> ProgramState:
-    """Start the body in a thread of its own and return at once; readers of the state wait and meet its errors."""
+    """Start the body apart from the caller and return at once; readers of the state wait and meet its errors."""
     outer = call.open(stream=True)
-    context = contextvars.copy_context()
-    threading.Thread(
-        target=lambda: context.run(call.run_body_quietly, outer), name="sglang_lite-stream", daemon=True
-    ).start()
+    call.start_body(outer)
     return outer
+
+
+def refuse_in_async_body(call: Call) -> None:
+    """A run that waits has no place inside an `async def` body.
+
+    Raises:
+        ProgramError: says what to write instead.
+    """
+    session = enclosing_session.get()
+    if session is not None and session.runs_async and is_in_event_loop():
+        raise ProgramError(
+            f"running {call.label} in the async def body {session.label}: this would block every program of its event "
+            "loop; write await f.run_async(...)"
+        )
+
+
+def _run_on_loop(call: Call, outer: ProgramState) -> None:
+    """An `async def` body on the event loop of the process; raises what it raised."""
+    session = outer.branch.session
+    outcome: list[BaseException | None] = []
+
+    async def body() -> None:
+        error: BaseException | None = None
+        try:
+            await call.run_body_async(outer)
+        except BaseException as caught:  # noqa: BLE001 - raised by the thread that waits for the body
+            error = caught
+        with session.signal.changed:
+            outcome.append(error)
+            session.signal.notify()
+
+    shared_loop.start(body)
+    try:
+        session.signal.wait_for(lambda: bool(outcome))
+    except BaseException as error:  # Ctrl-C
+        session.end_body(error)
+        raise
+    if outcome[0] is not None:
+        raise outcome[0]
+
+
+_bodies = Lane(MAX_THREADS)
+
+
+async def _run_on_pool(call: Call, outer: ProgramState) -> None:
+    """The body on a thread of the pool; raises what it raised."""
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[BaseException | None] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def tell(error: BaseException | None) -> None:
+        if not ended.done():
+            ended.set_result(error)
+
+    def job() -> None:
+        error: BaseException | None = None
+        try:
+            context.run(call.run_body, outer)
+        except BaseException as caught:  # noqa: BLE001 - raised by the task that awaits the run
+            error = caught
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(tell, error)
+
+    shared_pool.submit(_bodies, job)
+    try:
+        error = await ended
+    except BaseException as cancelled:
+        outer.branch.session.cancel(outer.branch.session.cancelled_by(cancelled))
+        raise
+    if error is not None:
+        raise error
+
+
+def _is_kept(call: Call, session: Session, error: Exception) -> bool:
+    """True for a failed op's error that the body met by reading, where errors are kept on the state.
+
+    Any other error that comes out of a body is the body's own and always raised.
+    """
+    return call.options.on_error == "state" and error is session.first_error and session.is_op_error(error)
+
+
+def _raise_kept(call: Call, session: Session) -> None:
+    if session.first_error is not None and call.options.on_error == "raise":
+        raise session.first_error

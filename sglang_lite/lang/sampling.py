@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sglang_lite.errors import RequestError
+from sglang_lite.lang.global_config import global_config
 from sglang_lite.lang.ir import REGEX_BOOL, REGEX_FLOAT, REGEX_INT, REGEX_STR, SglGen
 from sglang_lite.request_tree import LogprobParams, SamplingParams
 
@@ -89,6 +90,8 @@ def run_defaults(
     """
     for name in ("stop", "stop_token_ids", "stop_regex"):
         params[name] = as_tuple(name, params.get(name)) or ()
+    if not global_config.skip_special_tokens_in_output:
+        params.setdefault("skip_special_tokens", False)
     return RunDefaults(
         SamplingParams(**params), return_logprob, logprob_start_len, top_logprobs_num, return_text_in_logprobs
     )

@@ -8,6 +8,7 @@ and a streaming program sends everything at once.
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -16,7 +17,9 @@ from weakref import WeakSet
 from sglang_lite.errors import CancelledError, ProgramError, ProgramTimeoutError
 from sglang_lite.lang.choices import ChoicesSamplingMethod, decide
 from sglang_lite.lang.deadlines import Deadline, shared_clock
+from sglang_lite.lang.event_loop import is_in_event_loop
 from sglang_lite.lang.futures import OpFuture, Signal
+from sglang_lite.lang.global_config import global_config
 from sglang_lite.lang.options import RunOptions
 from sglang_lite.lang.pool import MAX_THREADS, Lane, shared_pool
 from sglang_lite.lang.summary import record
@@ -67,7 +70,8 @@ class Session:
         self.is_traced = is_traced
         self.options = options
         self.is_streaming = stream
-        self.signal = Signal(self._before_wait, self._on_interrupt)
+        self.runs_async = False
+        self.signal = Signal(self._before_wait, self._on_interrupt, self._check_blocking)
         self.futures: dict[int, OpFuture] = {}
         self.first_error: Exception | None = None
         self.body_has_ended = False
@@ -159,7 +163,7 @@ class Session:
             try:
                 self._program.append(ops)
             except BaseException as error:
-                self._end_open(error if isinstance(error, Exception) else self._as_cancelled(error))
+                self._end_open(error if isinstance(error, Exception) else self.cancelled_by(error))
                 raise
             finally:
                 with self.signal.changed:
@@ -169,6 +173,18 @@ class Session:
     def _before_wait(self) -> None:
         self._had_wait = True
         self.flush()
+
+    @property
+    def is_in_async_body(self) -> bool:
+        """True inside the `async def` body of this session, whose event loop must not be blocked."""
+        return self.runs_async and enclosing_session.get() is self and is_in_event_loop()
+
+    def _check_blocking(self) -> None:
+        if self.is_in_async_body:
+            raise ProgramError(
+                f"waiting in the async def body {self.label}: this would block every program of its event loop; write "
+                "await s.get(name) for a value, await s.wait() before s.text() and the like"
+            )
 
     # --- receiving ---
 
@@ -186,6 +202,8 @@ class Session:
                     future.pieces.append(text)
                 case OpDone():
                     future.finish(event)
+                    if global_config.verbosity >= 2:
+                        sys.stderr.write(event.text)
                     self._num_open -= 1
                 case OpFailed(error=error):
                     self._fail(future, error)
@@ -247,7 +265,7 @@ class Session:
     def end_body(self, error: BaseException | None = None) -> None:
         """The body has ended; open ops still finish, unless it ended by an error: then they are cancelled."""
         if error is not None:
-            self.cancel(error if isinstance(error, Exception) else self._as_cancelled(error), was_raised=True)
+            self.cancel(error if isinstance(error, Exception) else self.cancelled_by(error), was_raised=True)
         with self.signal.changed:
             self.body_has_ended = True
             self.signal.notify()
@@ -308,7 +326,7 @@ class Session:
                 return
             if self.first_error is None:
                 self.first_error = error
-            self._cancelled = self._as_cancelled(error) if was_raised else error
+            self._cancelled = self.cancelled_by(error) if was_raised else error
             had_open = self._num_open > 0
             nested = list(self._nested)
         self._end_open(self._cancelled)
@@ -318,7 +336,8 @@ class Session:
             inner.cancel(self._cancelled)
         self._settle()
 
-    def _as_cancelled(self, error: BaseException) -> CancelledError:
+    def cancelled_by(self, error: BaseException) -> CancelledError:
+        """The error of ops that are cancelled because of `error`."""
         cancelled = CancelledError(f"running {self.label}: cancelled because of {error!r}")
         cancelled.__cause__ = error
         return cancelled

@@ -7,13 +7,35 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from sglang_lite.errors import ProgramError, RequestError, UnsupportedError
+from sglang_lite.errors import ProgramError, RequestError
 from sglang_lite.lang import batch
 from sglang_lite.lang.backends.registry import resolve_backend
 from sglang_lite.lang.options import RunOptions
-from sglang_lite.lang.runner import Call, run, run_streaming
+from sglang_lite.lang.prefix import cache_prefix
+from sglang_lite.lang.runner import Call, refuse_in_async_body, run, run_async, run_streaming
 from sglang_lite.lang.sampling import RunDefaults, run_defaults
 from sglang_lite.lang.state import ProgramState
+from sglang_lite.lang.symbols import SglArgument
+from sglang_lite.lang.tracer import TracerProgramState, current_trace, trace
+
+_SAMPLING = (
+    "max_new_tokens",
+    "n",
+    "stop",
+    "stop_token_ids",
+    "stop_regex",
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "frequency_penalty",
+    "presence_penalty",
+    "ignore_eos",
+    "return_logprob",
+    "logprob_start_len",
+    "top_logprobs_num",
+    "return_text_in_logprobs",
+)
 
 
 class SglFunction:
@@ -45,8 +67,6 @@ class SglFunction:
                 f"decorating {self.__name__}: its first parameter is {(parameters or ['missing'])[0]!r}, expected 's', "
                 "the state (methods are not supported)"
             )
-        if inspect.iscoroutinefunction(func):
-            raise UnsupportedError(f"decorating {self.__name__}: async def programs are not built; use a plain def")
         self.arg_names = parameters[1:]
 
     def __call__(self, *args: Any, **kwargs: Any) -> ProgramState:
@@ -121,8 +141,48 @@ class SglFunction:
         options = self.options
         if "options" not in self.arg_names and isinstance(kwargs.get("options"), RunOptions):
             options = kwargs.pop("options")
+        if current_trace.get() is not None:
+            return trace(self.func, self.__name__, args, {**kwargs, **self.bind_arguments}, defaults)
         call = self._call(args, kwargs, resolve_backend(backend), defaults, options)
         return run_streaming(call) if stream else run(call)
+
+    async def run_async(self, *args: Any, **kwargs: Any) -> ProgramState:
+        """As `run`, for `await`: takes the same arguments (`stream` and `use_thread` have no meaning here).
+
+        An `async def` body runs on the caller's event loop, another one on a thread. A cancelled `await` cancels the
+        program.
+
+        Raises:
+            Exception: as `run`.
+        """
+        given = {name: kwargs.pop(name) for name in _SAMPLING if name in kwargs}
+        backend = kwargs.pop("backend", None)
+        options = self.options
+        if "options" not in self.arg_names and isinstance(kwargs.get("options"), RunOptions):
+            options = kwargs.pop("options")
+        return await run_async(self._call(args, kwargs, resolve_backend(backend), run_defaults(**given), options))
+
+    def trace(self, *, backend: object = None, **kwargs: Any) -> TracerProgramState:
+        """Run the body on symbols, without a backend: `.tree` has all that it would append, `str()` shows it.
+
+        An argument that is not given is a symbol, one with a default value too. A symbol can be appended; where the
+        body asks more of it the trace ends, and `.open_because` says the line and why. `backend` is not used.
+
+        Raises:
+            RequestError: the function has no such parameter.
+            ProgramError: the body uses the language wrongly.
+        """
+        self._check_names("tracing", kwargs)
+        symbols = {name: SglArgument(name) for name in self._named_parameters()}
+        return trace(self.func, self.__name__, (), {**symbols, **kwargs, **self.bind_arguments})
+
+    def cache(self, backend: object = None) -> None:
+        """Compute what every run begins with, so that the first run finds it cached; without such text: nothing.
+
+        Raises:
+            Exception: the backend's error.
+        """
+        cache_prefix(self.trace(), resolve_backend(backend))
 
     def run_batch(  # noqa: PLR0913 - the names and defaults are SGLang's
         self,
@@ -182,8 +242,11 @@ class SglFunction:
         rows = [self._row(number, row) for number, row in enumerate(batch_kwargs)]
         if not rows:
             return []
+        if current_trace.get() is not None:
+            return [trace(self.func, self.__name__, (), {**row, **self.bind_arguments}, defaults) for row in rows]
         found = resolve_backend(backend)
         calls = [self._call((), row, found, defaults, options or self.options) for row in rows]
+        refuse_in_async_body(calls[0])
         if generator_style:
             return batch.iterate_batch(calls, limit, progress_bar)
         return batch.run_batch(calls, limit, progress_bar)
@@ -218,6 +281,11 @@ class SglFunction:
         except TypeError as error:
             raise RequestError(f"{what}: {error}; the parameters are {self.arg_names}") from None
         return named
+
+    def _named_parameters(self) -> list[str]:
+        """What can be given by name, `s` and collectors left out."""
+        kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+        return [p.name for p in list(self._signature.parameters.values())[1:] if p.kind in kinds]
 
     def _check_names(self, what: str, names: Iterable[str]) -> None:
         takes_any = any(p.kind is p.VAR_KEYWORD for p in self._signature.parameters.values())

@@ -7,8 +7,9 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any
 
-from sglang_lite.errors import RequestError, UnsupportedError
+from sglang_lite.errors import ProgramError, RequestError, UnsupportedError
 from sglang_lite.lang.branch import Branch
+from sglang_lite.lang.futures import OpFuture
 from sglang_lite.lang.group import ProgramStateGroup
 from sglang_lite.lang.ir import SglAppended, SglExpr, role_block
 from sglang_lite.lang.reasoning import ThinkingValue
@@ -73,6 +74,10 @@ class ProgramState:
         """The branch that this is a view of."""
         return self._branch
 
+    def view(self, branch: Branch) -> ProgramState:
+        """A state of the same kind on another branch."""
+        return ProgramState(branch)
+
     # --- appending ---
 
     def __iadd__(self, other: Any) -> ProgramState:
@@ -130,7 +135,7 @@ class ProgramState:
             raise UnsupportedError("forking: position_ids_offset is not supported; leave it out")
         if type(size) is not int or size < 0:
             raise RequestError(f"forking: got size={size!r}, expected a whole number >= 0")
-        return ProgramStateGroup([ProgramState(child) for child in self._branch.fork(size)], self._branch)
+        return ProgramStateGroup([self.view(child) for child in self._branch.fork(size)], self._branch)
 
     def copy(self) -> _Copy:
         """`with s.copy() as t:` gives a fork of one state, joined at the end of the block."""
@@ -150,10 +155,48 @@ class ProgramState:
             session.signal.wait_for(lambda: name in self._branch.variables or session.body_has_ended)
         value = self._branch.variables.get(name)
         if value is not None:
+            if session.is_in_async_body and not all(future.was_awaited for future in value.ops()):
+                raise ProgramError(
+                    f"reading s[{name!r}] in the async def body {session.label}: it was not awaited; write "
+                    f"await s.get({name!r})"
+                )
             return value.get()
         if self._is_outer and session.first_error is not None:
             raise session.first_error
         raise KeyError(name)
+
+    async def get(self, name: str) -> Any:
+        """As `s[name]`, without blocking the event loop; from then on `s[name]` gives it in an `async def` body, too.
+
+        Raises:
+            KeyError, Exception: as `get_var`.
+        """
+        session = self._branch.session
+        if self._is_outer and name not in self._branch.variables:
+            await session.signal.wait_for_async(lambda: name in self._branch.variables or session.body_has_ended)
+        value = self._branch.variables.get(name)
+        if value is not None:
+            await self._wait_for_ops(value.ops())
+        return self.get_var(name)
+
+    async def wait(self) -> None:
+        """Wait for everything appended here (for the caller of a run: for its end) without blocking the event loop.
+
+        Afterwards `s[name]`, `s.text()`, `s.messages()`, `s.get_meta_info(name)` and `s.error()` need no wait.
+
+        Raises:
+            Exception: the first error, unless the run keeps errors on the state.
+        """
+        session = self._branch.session
+        if self._is_outer:
+            await session.signal.wait_for_async(lambda: session.has_ended)
+        await self._wait_for_ops(self._branch.all_ops())
+        self.sync()
+
+    async def _wait_for_ops(self, ops: list[OpFuture]) -> None:
+        await self._branch.session.signal.wait_for_async(lambda: all(future.has_ended for future in ops))
+        for future in ops:
+            future.was_awaited = True
 
     def ref(self, name: str, index: int | None = None) -> SglExpr:
         """The value of `name` to append somewhere in this run, without waiting for it: `t += s.ref("x")`.

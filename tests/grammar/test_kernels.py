@@ -3,63 +3,25 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sglang_lite.grammar.automata import ByteNfa, build_nfa
 from sglang_lite.grammar.kernels import (
     DEAD,
+    FULL_CELLS,
+    FULL_CLOSURE,
     FULL_ITEMS,
+    FULL_SCRATCH,
     FULL_STATES,
     UNKNOWN,
     DfaTables,
-    TrieArrays,
     advance,
     advance_known,
-    check_trie,
     expand,
     follow_forced,
-    lay_out_trie,
     only_byte,
     rehash,
     start_state,
-    walk,
 )
-from sglang_lite.grammar.regex import parse_regex
-
-
-def tables(pattern: str, *, states: int = 64, items: int = 256) -> tuple[ByteNfa, DfaTables]:
-    nfa = build_nfa(parse_regex(pattern))
-    dfa = DfaTables(
-        transitions=np.full((states, nfa.num_classes), UNKNOWN, np.int32),
-        set_offsets=np.zeros(states + 1, np.int32),
-        set_items=np.zeros(items, np.int32),
-        accepting=np.zeros(states, np.uint8),
-        buckets=np.full(4 * states, -1, np.int32),
-        counters=np.zeros(2, np.int64),
-        marks=np.zeros(nfa.num_states, np.int64),
-        scratch=np.zeros(nfa.max_items, np.int32),
-        stack=np.zeros(nfa.num_states + 1, np.int32),
-    )
-    return nfa, dfa
-
-
-def trie_of(tokens: list[bytes]) -> tuple[TrieArrays, np.ndarray, np.ndarray]:
-    offsets = np.cumsum([0, *map(len, tokens)]).astype(np.int32)
-    data = np.frombuffer(b"".join(tokens), np.uint8).copy()
-    room = len(data)
-    trie = TrieArrays(
-        byte=np.zeros(room, np.uint8),
-        depth=np.zeros(room, np.int32),
-        skip=np.zeros(room, np.int32),
-        token=np.zeros(room, np.int32),
-        next_same=np.full(len(tokens), -1, np.int32),
-        max_depth=max(map(len, tokens)),
-    )
-    order = np.array(sorted(range(len(tokens)), key=tokens.__getitem__), np.int32)
-    count = lay_out_trie(order, data, offsets, trie)
-    return (
-        trie._replace(**{name: getattr(trie, name)[:count].copy() for name in ("byte", "depth", "skip", "token")}),
-        data,
-        offsets,
-    )
+from sglang_lite.grammar.nfa import ByteNfa
+from tests.grammar.raw_tables import NESTED, tables
 
 
 def run(state: int, text: bytes, nfa: ByteNfa, dfa: DfaTables) -> int:
@@ -93,7 +55,26 @@ def test_full_tables_are_reported_and_keep_what_they_hold() -> None:
     nfa, dfa = tables("abc", items=2)
     start = start_state(nfa, dfa)
     assert run(start, b"abc", nfa, dfa) == FULL_ITEMS
-    assert expand(start + 1, nfa, dfa) == FULL_ITEMS
+    assert expand(start + 1, start + 2, nfa, dfa) == FULL_ITEMS
+
+
+def test_every_kind_of_room_is_reported_by_its_own_code() -> None:
+    nfa, dfa = tables("a(b|c)*d")
+    assert start_state(nfa, dfa._replace(scratch=np.zeros(0, np.int64))) == FULL_SCRATCH
+    nfa, dfa = tables("a?b?c?d?")
+    tight = dfa._replace(seen_keys=np.zeros(2, np.int64), seen_marks=np.zeros(2, np.int64), stack=np.zeros(2, np.int64))
+    assert start_state(nfa, tight) == FULL_CLOSURE
+    nfa, dfa = tables(NESTED, cells=3)
+    start = start_state(nfa, dfa)
+    assert dfa.accepting[run(start, b"((x))", nfa, dfa)] == 1
+    assert run(start, b"(((", nfa, dfa) == FULL_CELLS
+
+
+def test_equal_stacks_are_one_cell() -> None:
+    nfa, dfa = tables(NESTED)
+    start = start_state(nfa, dfa)
+    assert run(start, b"((x)", nfa, dfa) == run(start, b"(x", nfa, dfa)
+    assert dfa.counters[2] == 3
 
 
 def test_rehashed_states_are_found_again() -> None:
@@ -101,7 +82,8 @@ def test_rehashed_states_are_found_again() -> None:
     start = start_state(nfa, dfa)
     end = run(start, b"ab" * 10, nfa, dfa)
     count = int(dfa.counters[0])
-    dfa = dfa._replace(buckets=np.full(1024, -1, np.int32), transitions=np.full_like(dfa.transitions, UNKNOWN))
+    empty = np.full(1024, -1, np.int32)
+    dfa = dfa._replace(buckets=empty, cell_buckets=empty.copy(), transitions=np.full_like(dfa.transitions, UNKNOWN))
     rehash(dfa)
     assert run(start, b"ba" * 10, nfa, dfa) == end
     assert dfa.counters[0] == count
@@ -126,40 +108,6 @@ def test_forced_bytes_stop_at_a_choice_an_end_and_a_full_room() -> None:
     assert follow_forced(start_state(nfa, dfa), room[:2], nfa, dfa)[0] == 2
 
 
-def test_a_trie_holds_every_token_once_duplicates_included() -> None:
-    tokens = [b"b", b"ab", b"abc", b"ab", b"a", b"x\x00", b"ab"]
-    trie, data, offsets = trie_of(tokens)
-    seen = np.zeros(len(tokens), np.uint8)
-    assert check_trie(trie, data, offsets, seen) == -1
-    assert seen.all()
-    assert len(trie.byte) == 6
-    assert trie.next_same.tolist() == [-1, 3, -1, 6, -1, -1, -1]
-    assert trie.skip[-1] == len(trie.byte)
-
-
-def test_a_damaged_trie_is_noticed() -> None:
-    trie, data, offsets = trie_of([b"ab", b"ac"])
-    trie.byte[1] += 1
-    assert check_trie(trie, data, offsets, np.zeros(2, np.uint8)) == 0
-
-
-def test_a_walk_allows_exactly_the_tokens_that_stay_alive() -> None:
-    tokens = [b"b", b"ab", b"abc", b"ab", b"a", b"abd", b"aa"]
-    trie, _, _ = trie_of(tokens)
-    nfa, dfa = tables("ab*c")
-    words = np.full(1, -1, np.int32)
-    assert walk(start_state(nfa, dfa), trie, words, nfa, dfa) == 4
-    assert [i for i in range(32) if words[0] >> i & 1] == [1, 2, 3, 4]
-
-
-def test_a_walk_can_set_the_sign_bit() -> None:
-    trie, _, _ = trie_of([bytes([i]) for i in range(64)])
-    nfa, dfa = tables(r"[\x1f\x3f]")
-    words = np.zeros(2, np.int32)
-    walk(start_state(nfa, dfa), trie, words, nfa, dfa)
-    assert words.view(np.uint32).tolist() == [1 << 31, 1 << 31]
-
-
 def test_an_item_reached_twice_is_kept_once() -> None:
     nfa, dfa = tables("a")
     doubled = nfa._replace(
@@ -167,6 +115,5 @@ def test_an_item_reached_twice_is_kept_once() -> None:
         call_inner=np.repeat(nfa.call_inner, 2),
         call_return=np.repeat(nfa.call_return, 2),
     )
-    dfa = dfa._replace(scratch=np.zeros(doubled.max_items, np.int32))
     state = start_state(doubled, dfa)
     assert dfa.set_offsets[state + 1] - dfa.set_offsets[state] == 1

@@ -104,6 +104,7 @@ def test_both_halves_stream_as_they_come() -> None:
     state = f.run(stream=True, backend=backend)
     program = backend.wait_program()
     op = program.wait_gen()
+    program.done(program.ops[0])  # the fork, which stands before the answer in the text
     thinking, answer, text = state.text_iter("x_reasoning_content"), state.text_iter("x"), state.text_iter()
     program.delta(op, "<think>a b ")
     assert next(thinking) == "a b"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sglang_lite.errors import ProgramError, RequestError, UnsupportedError
+from sglang_lite.errors import ProgramError, RequestError
 from sglang_lite.lang import ProgramState, RunOptions, ScriptedBackend, backend_scope, function, gen
 from tests.lang.support import HandBackend
 
@@ -31,16 +31,11 @@ def test_wrong_arguments_are_a_type_error_before_anything_starts(given: Any, nam
     assert backend.programs == []
 
 
-def test_the_first_parameter_must_be_s_and_the_body_plain() -> None:
+def test_the_first_parameter_must_be_s() -> None:
     with pytest.raises(ProgramError, match="its first parameter is 'state', expected 's'"):
         function(lambda state: None)
     with pytest.raises(ProgramError, match="'missing'"):
         function(lambda: None)
-
-    async def body(s: ProgramState) -> None: ...
-
-    with pytest.raises(UnsupportedError, match="async def"):
-        function(body)
 
 
 def test_bound_arguments_win_and_the_original_stays() -> None:

@@ -15,7 +15,7 @@ from transformers import AutoConfig, LlamaForCausalLM
 from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
 import tests.support.kernel_cache  # noqa: F401
-from sglang_lite.runtime.engine import build
+from sglang_lite.runtime.engine import model_executor
 from sglang_lite.runtime.engine.engine import Engine
 from sglang_lite.runtime.execution.random_numbers import uniform
 from sglang_lite.runtime.model.loader import LoadedModel, find_embedded_model, load_model
@@ -25,7 +25,8 @@ MARGIN = 1e-3
 
 
 @cache
-def _load_once(path: Path, dtype: str = "float32") -> LoadedModel:
+def load_once(path: Path, dtype: str = "float32") -> LoadedModel:
+    """The model of a file, loaded once for all engines of the tests."""
     return load_model(path, dtype)
 
 
@@ -33,8 +34,8 @@ def _load_once(path: Path, dtype: str = "float32") -> LoadedModel:
 def running_engine(**server_args: Any) -> Iterator[Engine]:
     """A small engine of its own, shut down at the end."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(build, "load_model", _load_once)
-        engine = Engine(**({"max_total_tokens": 1024, "num_threads": 1} | server_args))
+        patch.setattr(model_executor, "load_model", load_once)
+        engine = Engine(**({"dtype": "float32", "max_total_tokens": 1024, "num_threads": 1} | server_args))
     with engine:
         yield engine
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -63,3 +63,13 @@ def live_server(engine: EnginePort, **settings: object) -> Iterator[LiveServer]:
         thread.join(TIMEOUT_S)
         listening.close()
         assert not thread.is_alive(), "the server does not stop"
+
+
+def wait_until(is_true: Callable[[], bool]) -> None:
+    """Look again and again until it is true; what never comes true fails."""
+    pause = threading.Event()
+    for _ in range(6000):
+        if is_true():
+            return
+        pause.wait(0.01)
+    raise AssertionError("waited too long")

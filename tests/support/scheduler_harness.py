@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -9,8 +10,16 @@ from sglang_lite.errors import KvOutOfMemoryError, SglangLiteError
 from sglang_lite.request_tree import SamplingParams
 from sglang_lite.runtime.memory.kv import KvManager
 from sglang_lite.runtime.scheduler.config import SchedulerConfig
-from sglang_lite.runtime.scheduler.messages import AddReq, FinishReason, Message, ReqOutput, TokenLogprob, Usage
-from sglang_lite.runtime.scheduler.plan import Plan
+from sglang_lite.runtime.scheduler.messages import (
+    NO_TOKEN,
+    AddReq,
+    FinishReason,
+    Message,
+    ReqOutput,
+    TokenLogprob,
+    Usage,
+)
+from sglang_lite.runtime.scheduler.plan import Plan, StepResult
 from sglang_lite.runtime.scheduler.scheduler import Scheduler
 from tests.support.fake_runner import FakeRunner, Oracle, chain
 
@@ -79,7 +88,11 @@ class Final:
 
 
 class Harness:
-    """A scheduler, its memory and a fake runner; every step is checked."""
+    """A scheduler, its memory and a fake runner; every step is checked.
+
+    With overlap it does what `OverlapLoop` does, with a check after each part: a step plans, commits what is in flight,
+    and launches.
+    """
 
     def __init__(
         self,
@@ -90,7 +103,11 @@ class Harness:
         num_rows: int = 16,
         enable_radix: bool = True,
         fail_rids: Sequence[str] = (),
+        check_every: int = 1,
     ) -> None:
+        self.check_every = check_every
+        """The ledger is checked, and free pages are poisoned, in every so many steps."""
+        self.num_steps = 0
         self.config = cfg or config()
         self.kv = KvManager(
             num_rows=num_rows,
@@ -104,6 +121,8 @@ class Harness:
         self.adds: dict[str, AddReq] = {}
         self.finals: dict[str, Final] = {}
         self.plans: list[Plan] = []
+        self.in_flight: StepResult | None = None
+        """With overlap: the result that the scheduler has not seen yet."""
         self.is_whole = True
         """False after a step that failed midway: nothing more can be learned from it."""
 
@@ -111,21 +130,64 @@ class Harness:
         """One step with all its checks; `in_flight`: messages that come while it runs."""
         self._note(messages)
         self.is_whole = False
+        self.num_steps += 1
         plan = self.scheduler.step(messages)
-        self.scheduler.check_invariants()
+        self._check()
         self._check_plan(plan)
         self._check_progress(plan)
-        self.plans.append(plan)
+        if self.check_every == 1:
+            self.plans.append(plan)
         self._note(in_flight)
-        self.scheduler.receive(in_flight)
-        self.scheduler.check_invariants()
-        outputs = self.scheduler.commit(self.runner.run(plan))
-        self.scheduler.check_invariants()
-        self.runner.poison(self.kv.snapshot().free)
-        for output in outputs:
-            self.finals.setdefault(output.rid, Final()).take(output)
+        if in_flight:
+            self.scheduler.receive(in_flight)
+            self._check()
+        outputs = self._commit(plan)
+        self._check()
+        self.poison_free()
+        self._take(outputs)
         self.is_whole = True
         return outputs
+
+    def settle(self) -> list[ReqOutput]:
+        """Commit what is in flight without planning anything; then nothing is."""
+        if self.in_flight is None:
+            return []
+        result, self.in_flight = self.in_flight, None
+        outputs = self.scheduler.commit(result)
+        self._check()
+        self.poison_free()
+        self._take(outputs)
+        return outputs
+
+    def poison_free(self) -> None:
+        """What free pages hold must never be read again. Only where every plan made so far has run."""
+        if self._is_due():
+            self.runner.poison(self.kv.snapshot().free)
+
+    def _check(self) -> None:
+        if self._is_due():
+            self.scheduler.check_invariants()
+
+    def _is_due(self) -> bool:
+        return self.num_steps % self.check_every == 0
+
+    def _commit(self, plan: Plan) -> list[ReqOutput]:
+        if self.config.disable_overlap_schedule:
+            return self.scheduler.commit(self.runner.run(plan))
+        outputs: list[ReqOutput] = []
+        if self.in_flight is not None:
+            outputs = self.scheduler.commit(self.in_flight)
+            self.in_flight = None
+            self._check()
+        if plan.rows:
+            self.in_flight = self.runner.run(self.scheduler.resolve(plan))
+        else:
+            outputs += self.scheduler.commit(StepResult(plan.step, ()))
+        return outputs
+
+    def _take(self, outputs: Sequence[ReqOutput]) -> None:
+        for output in outputs:
+            self.finals.setdefault(output.rid, Final()).take(output)
 
     def drain(self, *messages: Message, most_steps: int = 5000) -> dict[str, Final]:
         """Step until there is nothing to do."""
@@ -183,10 +245,14 @@ class Harness:
     def _check_progress(self, plan: Plan) -> None:
         now = self.scheduler.statistics()
         idle = now.waiting + now.prefilling + now.running + now.scoring == 0
-        assert idle or plan.rows, f"nothing runs while somebody could: {now}"
+        assert idle or plan.rows or self.in_flight is not None, f"nothing runs while somebody could: {now}"
 
     def _check_plan(self, plan: Plan) -> None:
-        prefill = [row for row in plan.rows if row.extend_len > 1 or row.sample is None or not row.sample.output_ids]
+        prefill = [
+            row
+            for row in plan.rows
+            if not row.is_future and (row.extend_len > 1 or row.sample is None or not row.sample.output_ids)
+        ]
         num_tokens = sum(row.extend_len for row in prefill)
         chunk = self.config.chunked_prefill_size
         if chunk is not None:
@@ -224,6 +290,8 @@ def reference(add: AddReq, cfg: SchedulerConfig) -> Final:
     ids, h, ends = final.ids, hashes[-1], [0]
     if not most:
         final.reason = FinishReason("length")
+        if add.logprob is not None and (add.logprob.top_num or add.logprob.token_ids):
+            final.logprobs = [TokenLogprob(NO_TOKEN, None, *oracle.alternatives(h, 0, add.logprob)[1:])]
     while final.reason is None:
         token = oracle.next_token(h, params, params.seed or 0, len(prompt) + len(ids), grammar)
         assert token is not None
@@ -255,6 +323,14 @@ def _end_if_due(
         end, start, stop = min(found)
         final.reason = FinishReason("stop", stop)
         final.text_ends = [end if params.no_stop_trim else start]
+        return
+    shown = final.data[floor:].decode("utf-8", "surrogateescape")
+    matches = [(m.start(), m.end(), pattern) for pattern in params.stop_regex if (m := re.search(pattern, shown))]
+    if matches and len(ids) > params.min_new_tokens:
+        start, end, pattern = min(matches)
+        at = end if params.no_stop_trim else start
+        final.reason = FinishReason("stop", pattern)
+        final.text_ends = [floor + len(shown[:at].encode("utf-8", "surrogateescape"))]
         return
     is_end = ids[-1] in params.stop_token_ids or (ids[-1] in cfg.eos_ids and not params.ignore_eos)
     final.text_ends = [whole]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sglang_lite.errors import GrammarError
+from sglang_lite.errors import GrammarError, UnsupportedError
 from sglang_lite.request_tree import SamplingParams
 from sglang_lite.runtime.config import EngineConfig
 from sglang_lite.runtime.engine import engine as engine_module
@@ -81,13 +81,15 @@ class TalkingRunner:
 
 
 class ToyGrammars:
-    """A regex of plain bytes is that text; `bad` cannot be compiled."""
+    """A regex of plain bytes is that text; `refuse me` cannot be compiled, schemas are not built."""
 
     def submit(self, params: SamplingParams) -> Future[Any]:
+        if params.json_schema is not None:
+            raise UnsupportedError("compiling a grammar: json_schema is not built; use regex or choices")
         future: Future[Any] = Future()
         text = params.regex or (params.choices or ("",))[0]
-        if text == "bad(":
-            future.set_exception(GrammarError("compiling a regex: character 3: '(' is not closed"))
+        if text == "refuse me":
+            future.set_exception(GrammarError("compiling a regex: refused as asked"))
         else:
             future.set_result(FakeGrammar([frozenset({byte}) for byte in text.encode()], END))
         return future

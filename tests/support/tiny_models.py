@@ -178,7 +178,7 @@ def save_gguf(
         "rope.freq_base": float(config.rope_parameters["rope_theta"]),
     }
     if architecture != "llama":
-        head_dim = model.get_decoder().layers[0].self_attn.head_dim
+        head_dim = config.head_dim if architecture != "qwen2" else config.hidden_size // config.num_attention_heads
         metadata |= {"attention.key_length": head_dim, "attention.value_length": head_dim}
     if architecture == "gemma2":
         metadata |= {

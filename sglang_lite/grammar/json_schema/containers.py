@@ -98,7 +98,8 @@ def property_names_form(names: Form) -> Form:
         return EVERYTHING
     language = union(part.language() for part in names.texts)
     barred = NameClass(outside=frozenset([language])) if names.texts else ALL_NAMES
-    return with_objects(ObjectSet(rules=frozenset([(barred, FALSE)])))
+    form = with_objects(ObjectSet(rules=frozenset([(barred, FALSE)])))
+    return replace(form, inexact=names.inexact or any(part.offered for part in names.texts))
 
 
 def required_form(names: list[str]) -> Form:

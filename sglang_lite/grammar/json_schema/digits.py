@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from sglang_lite.grammar.charset import CharSet
-from sglang_lite.grammar.json_schema.languages import union
+from sglang_lite.grammar.json_schema.languages import any_node
 from sglang_lite.grammar.syntax import EMPTY, NEVER, Both, Bytes, Chars, Node, concat, repeat
 
 DIGIT = Chars(CharSet(((0x30, 0x39),)))
@@ -47,7 +47,7 @@ def whole_between(low: int, high: int) -> Node:
             options.append(_same_length(str(first), str(last)))
     if full:
         options.append(concat([NONZERO, repeat(DIGIT, full[0] - 1, full[-1] - 1)]))
-    return union(options)
+    return any_node(options)
 
 
 def _same_length(low: str, high: str) -> Node:
@@ -59,7 +59,7 @@ def _same_length(low: str, high: str) -> Node:
     first, last = int(low[0]), int(high[0])
     if first == last:
         return concat([Bytes(low[0].encode()), _same_length(low[1:], high[1:])])
-    return union(
+    return any_node(
         [
             concat([Bytes(low[0].encode()), _same_length(low[1:], "9" * (size - 1))]),
             _then(digits_from(first + 1, last - 1), repeat(DIGIT, size - 1, size - 1)),
@@ -96,7 +96,7 @@ class Decimals:
         if first == last:
             above, below = self._at_least(first_digits, low_open), self._at_most(last_digits, high_open)
             return _then(Bytes(str(first).encode()), _both(above, below))
-        return union(
+        return any_node(
             [
                 _then(Bytes(str(first).encode()), self._at_least(first_digits, low_open)),
                 _then(whole_between(first + 1, last - 1), self.any_fraction),
@@ -121,7 +121,7 @@ class Decimals:
             return self._not_zero() if open_ else self._digits(0)
         first = int(digits[0])
         same = concat([Bytes(digits[0].encode()), self._digits_above(digits[1:], open_)])
-        return union([_then(digits_from(first + 1, 9), self._digits(0)), same])
+        return any_node([_then(digits_from(first + 1, 9), self._digits(0)), same])
 
     def _at_most(self, digits: str, open_: bool) -> Node:
         """The fraction parts of at most `0.digits`."""
@@ -137,7 +137,7 @@ class Decimals:
         same = Bytes(digits[0].encode())
         ended = NEVER if not rest and open_ else same
         longer = _then(same, self._digits_below(rest, open_))
-        return union([_then(digits_from(0, first - 1), self._digits(0)), ended, longer])
+        return any_node([_then(digits_from(0, first - 1), self._digits(0)), ended, longer])
 
 
 def _split(value: Fraction) -> tuple[int, str]:

@@ -8,11 +8,12 @@ from sglang_lite.grammar.errors import GrammarTooLargeError, UnsupportedGrammarE
 from sglang_lite.grammar.json_schema.emit_arrays import ArrayWriter
 from sglang_lite.grammar.json_schema.emit_objects import ObjectWriter
 from sglang_lite.grammar.json_schema.forms import Form
-from sglang_lite.grammar.json_schema.languages import ANY_TEXT, union
+from sglang_lite.grammar.json_schema.languages import ANY_TEXT, any_node
 from sglang_lite.grammar.json_schema.layout import Layout
 from sglang_lite.grammar.json_schema.normalise import Normaliser
 from sglang_lite.grammar.json_schema.number_text import NumberTexts
 from sglang_lite.grammar.json_schema.numeric import ALL_NUMBERS, NumberSet
+from sglang_lite.grammar.json_schema.options import Effect
 from sglang_lite.grammar.json_schema.spelling import STRING_RULE, base_rules, quoted, quoted_others, quoted_texts
 from sglang_lite.grammar.json_schema.terms import TRUE, Located, Term
 from sglang_lite.grammar.json_schema.texts import ALL_TEXTS, TextSet
@@ -39,6 +40,7 @@ class Emitter:
         self._arrays = ArrayWriter(self)
         self._objects = ObjectWriter(self)
         self._by_term: dict[Term, Node] = {}
+        self._by_form: dict[Form, Node] = {}
         self.rules[NUMBER_RULE] = self._numbers.any_number
         self.rules[INTEGER_RULE] = self._numbers.node(_INTEGERS)
 
@@ -47,15 +49,19 @@ class Emitter:
         known = self._by_term.get(term)
         if known is not None:
             return known
-        form = self._form(term)
+        form = self.form(term)
+        known = self._by_form.get(form)
+        if known is not None:
+            self._by_term[term] = known
+            return known
         if not form.arrays and not form.objects:
             node = self._form_node(form, _where(term))
             if not _is_small(node):
                 node = self.add_rule(_where(term) or "part", node)
-            self._by_term[term] = node
+            self._by_term[term] = self._by_form[form] = node
             return node
         name = VALUE_RULE if term == TRUE else self._free_name(_where(term) or "part")
-        self._by_term[term] = Ref(name)
+        self._by_term[term] = self._by_form[form] = Ref(name)
         self.rules[name] = NEVER
         self.rules[name] = self._form_node(form, _where(term))
         return Ref(name)
@@ -76,8 +82,13 @@ class Emitter:
             raise error
         self.normaliser.note(pointer, keyword, "unchecked", str(error))
 
-    def _form(self, term: Term) -> Form:
+    def form(self, term: Term) -> Form:
+        """The form of `term`, without alternatives that have no value."""
         return self.normaliser.emptiness.without_void(self.normaliser.form(term))
+
+    def note(self, pointer: str, keyword: str, effect: Effect, detail: str) -> None:
+        """Remember that a keyword is not followed to the letter."""
+        self.normaliser.note(pointer, keyword, effect, detail)
 
     def _free_name(self, stem: str) -> str:
         if len(self.rules) >= MAX_RULES:
@@ -91,7 +102,7 @@ class Emitter:
         options.extend(_text(part) for part in form.texts)
         options.extend(self._arrays.node(part, where) for part in form.arrays)
         options.extend(self._objects.node(part, where) for part in form.objects)
-        return union(options)
+        return any_node(options)
 
     def _number(self, part: NumberSet, where: str) -> Node:
         if part in (ALL_NUMBERS, _INTEGERS):
@@ -107,8 +118,9 @@ class Emitter:
 def _text(part: TextSet) -> Node:
     if part == ALL_TEXTS:
         return Ref(STRING_RULE)
-    if part.values is not None:
-        return quoted_texts(part.values)
+    listed = part.listed()
+    if listed is not None:
+        return quoted_texts(listed)
     if part == TextSet(excluded=part.excluded):
         return quoted_others(part.excluded)
     language = part.language()

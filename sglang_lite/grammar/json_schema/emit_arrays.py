@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations, product
-from typing import TYPE_CHECKING
 
 from sglang_lite.grammar.errors import UnsupportedGrammarError
 from sglang_lite.grammar.json_schema.digits import decimal_text
-from sglang_lite.grammar.json_schema.languages import union
+from sglang_lite.grammar.json_schema.languages import any_node
 from sglang_lite.grammar.json_schema.sequences import ArraySet, trimmed
 from sglang_lite.grammar.json_schema.terms import FALSE, Constant, Term, all_of, complement, constant
+from sglang_lite.grammar.json_schema.writer import ValueWriter
 from sglang_lite.grammar.syntax import EMPTY, NEVER, Node, Ref, concat, repeat
-
-if TYPE_CHECKING:
-    from sglang_lite.grammar.json_schema.emit import Emitter
 
 _MAX_COUNTER_STATES = 1500
 _MAX_DISTINCT = 8  # values whose sets are the states of a `uniqueItems` automaton
@@ -23,10 +20,10 @@ State = tuple[int, ...]
 
 
 class ArrayWriter:
-    """Writes one `ArraySet` at a time with the emitter's values and rules."""
+    """Writes one `ArraySet` at a time with the writer's values and rules."""
 
-    def __init__(self, emitter: Emitter) -> None:
-        self._emitter = emitter
+    def __init__(self, writer: ValueWriter) -> None:
+        self._writer = writer
 
     def node(self, one: ArraySet, where: str) -> Node:
         """The JSON texts of `one`, which belongs to the schema at `where`."""
@@ -37,25 +34,25 @@ class ArrayWriter:
             try:
                 return self._enclosed(self._unique(settled))
             except UnsupportedGrammarError as error:
-                self._emitter.unchecked(settled.unique, "uniqueItems", error)
+                self._writer.unchecked(settled.unique, "uniqueItems", error)
         if settled.contained:
             try:
                 return self._enclosed(self._counted(settled))
             except UnsupportedGrammarError as error:
-                self._emitter.unchecked(where, "contains", error)
+                self._writer.unchecked(where, "contains", error)
         return self._plain(settled)
 
     def _without_void(self, one: ArraySet) -> ArraySet | None:
         """`one` with items that have no value as FALSE, so that the bounds follow."""
-        is_void = self._emitter.is_void
+        is_void = self._writer.is_void
         prefix = tuple(FALSE if is_void(term) else term for term in one.prefix)
         return trimmed(replace(one, prefix=prefix, rest=FALSE if is_void(one.rest) else one.rest))
 
     def _enclosed(self, inner: Node) -> Node:
-        return self._emitter.layout.enclosed(b"[", inner, b"]")
+        return self._writer.layout.enclosed(b"[", inner, b"]")
 
     def _plain(self, one: ArraySet) -> Node:
-        comma, value = self._emitter.layout.comma, self._emitter.value
+        comma, value = self._writer.layout.comma, self._writer.value
         size = len(one.prefix)
         room = None if one.high is None else one.high - max(size, 1)
         tail: Node = EMPTY
@@ -67,14 +64,14 @@ class ArrayWriter:
         if one.high == 0:
             return self._enclosed(EMPTY)
         filled = self._enclosed(concat([value(one.item(0)), tail]))
-        return filled if one.low > 0 else union([self._enclosed(EMPTY), filled])
+        return filled if one.low > 0 else any_node([self._enclosed(EMPTY), filled])
 
     def _is_unique_anyway(self, one: ArraySet) -> bool:
         """Whether the items differ already, being at most one or of sets without a common value."""
         if one.high is None or one.high > max(len(one.prefix), 1):
             return False
         terms = [one.item(index) for index in range(one.high)]
-        return all(self._emitter.is_void(all_of(pair)) for pair in combinations(terms, 2))
+        return all(self._writer.is_void(all_of(pair)) for pair in combinations(terms, 2))
 
     def _unique(self, one: ArraySet) -> Node:
         """Items that differ, by states that are the sets of values used so far; too many values are taken in their order only."""
@@ -91,7 +88,7 @@ class ArrayWriter:
         known = {term: frozenset(domain or ()) for term, domain in domains.items()}
         known[FALSE] = frozenset()
         if len(everything) > _MAX_DISTINCT:
-            self._emitter.normaliser.note(one.unique, "uniqueItems", "narrower", "items come in ascending order")
+            self._writer.note(one.unique, "uniqueItems", "narrower", "items come in ascending order")
             return self._in_order(one, everything, known)
 
         def moves(state: State) -> list[tuple[Term, State]]:
@@ -143,7 +140,7 @@ class ArrayWriter:
                             break
                 else:
                     term = all_of(terms)
-                    if not self._emitter.is_void(term):
+                    if not self._writer.is_void(term):
                         found.append((term, (min(index + 1, last), *after)))
             return found
 
@@ -162,8 +159,8 @@ class ArrayWriter:
         size: Callable[[State], int],
     ) -> Node:
         """An automaton over items as right-linear rules; `size` tells whether an item came before."""
-        emitter = self._emitter
-        names: dict[State, Ref] = {start: emitter.add_rule(stem, NEVER)}
+        writer = self._writer
+        names: dict[State, Ref] = {start: writer.add_rule(stem, NEVER)}
         pending = [start]
         while pending:
             state = pending.pop()
@@ -172,16 +169,16 @@ class ArrayWriter:
                 if target not in names:
                     if len(names) >= _MAX_COUNTER_STATES:
                         raise UnsupportedGrammarError(f"counting items needs more than {_MAX_COUNTER_STATES} states")
-                    names[target] = emitter.add_rule(stem, NEVER)
+                    names[target] = writer.add_rule(stem, NEVER)
                     pending.append(target)
-                comma = emitter.layout.comma if size(state) else EMPTY
-                options.append(concat([comma, emitter.value(term), names[target]]))
-            emitter.rules[names[state].name] = union(options)
+                comma = writer.layout.comma if size(state) else EMPTY
+                options.append(concat([comma, writer.value(term), names[target]]))
+            writer.rules[names[state].name] = any_node(options)
         return names[start]
 
     def _values(self, term: Term) -> list[str] | None:
         """The JSON texts of all values of `term` if these are listed scalars; None otherwise."""
-        form = self._emitter.normaliser.emptiness.without_void(self._emitter.normaliser.form(term))
+        form = self._writer.form(term)
         if form.arrays or form.objects or any(part.values is None for part in form.texts):
             return None
         words = (("null", form.null), ("true", form.true), ("false", form.false))
@@ -191,7 +188,7 @@ class ArrayWriter:
             if listed is None:
                 return None
             found.extend(decimal_text(value) for value in sorted(listed))
-        texts = {value for part in form.texts for value in part.values or ()}
+        texts = {value for part in form.texts for value in part.listed() or ()}
         return [*found, *map(_text, sorted(texts))]
 
 

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from sglang_lite.grammar.errors import UnsupportedGrammarError
-from sglang_lite.grammar.json_schema.languages import is_empty, union
+from sglang_lite.grammar.json_schema.languages import any_node, is_empty
 from sglang_lite.grammar.json_schema.members import ALL_NAMES, NameClass, ObjectSet, split_some
 from sglang_lite.grammar.json_schema.spelling import STRING_RULE, quoted, quoted_others, quoted_texts
 from sglang_lite.grammar.json_schema.terms import FALSE, TRUE, Term, all_of
+from sglang_lite.grammar.json_schema.writer import ValueWriter
 from sglang_lite.grammar.syntax import EMPTY, NEVER, Node, Ref, concat, repeat
-
-if TYPE_CHECKING:
-    from sglang_lite.grammar.json_schema.emit import Emitter
 
 _MAX_COUNT_STATES = 4000
 _MAX_DEMANDS = 4
@@ -22,31 +19,31 @@ Place = tuple[int, int]  # declared names passed, members written as far as that
 
 
 class ObjectWriter:
-    """Writes one `ObjectSet` at a time with the emitter's values and rules."""
+    """Writes one `ObjectSet` at a time with the writer's values and rules."""
 
-    def __init__(self, emitter: Emitter) -> None:
-        self._emitter = emitter
+    def __init__(self, writer: ValueWriter) -> None:
+        self._writer = writer
 
     def node(self, one: ObjectSet, where: str) -> Node:
         """The JSON texts of `one`, which belongs to the schema at `where`."""
-        return union(self._single(part, where) for part in split_some(one))
+        return any_node(self._single(part, where) for part in split_some(one))
 
     def _single(self, one: ObjectSet, where: str) -> Node:
         members: list[tuple[str, Term, bool]] = []
         for name in one.known:
             term = one.value(name)
-            if self._emitter.is_void(term):
+            if self._writer.is_void(term):
                 if name in one.required:
                     return NEVER
             else:
                 members.append((name, term, name in one.required))
-        chain = _Chain(self._emitter, one, members, _classes(one, self._emitter), where)
+        chain = _Chain(self._writer, one, members, _classes(one, self._writer), where)
         inner = chain.node()
         if inner == NEVER:
             return NEVER
-        enclosed = self._emitter.layout.enclosed
+        enclosed = self._writer.layout.enclosed
         if chain.may_be_empty:
-            return union([enclosed(b"{", EMPTY, b"}"), enclosed(b"{", inner, b"}") if inner != EMPTY else NEVER])
+            return any_node([enclosed(b"{", EMPTY, b"}"), enclosed(b"{", inner, b"}") if inner != EMPTY else NEVER])
         return enclosed(b"{", inner, b"}")
 
 
@@ -58,14 +55,14 @@ class _Chain:
 
     def __init__(
         self,
-        emitter: Emitter,
+        writer: ValueWriter,
         one: ObjectSet,
         members: list[tuple[str, Term, bool]],
         classes: list[tuple[NameClass, Term]],
         where: str,
     ) -> None:
         needed = sum(1 for _, _, is_required in members if is_required)
-        self._emitter = emitter
+        self._writer = writer
         self._members = members
         self._classes = classes
         self._some = sorted(one.some, key=repr)
@@ -76,7 +73,7 @@ class _Chain:
         self._known = frozenset(one.known)
         self._other: Node | None = None
         if len(members) * self._cap > _MAX_COUNT_STATES:
-            emitter.unchecked(
+            writer.unchecked(
                 where,
                 "maxProperties",
                 UnsupportedGrammarError(
@@ -99,7 +96,7 @@ class _Chain:
         for place in sorted(uses, reverse=True):
             node = self._place(place, built)
             if uses[place] > 1 and node not in (EMPTY, NEVER) and not isinstance(node, Ref):
-                node = self._emitter.add_rule(f"{self._where}~{place[0]}", node)
+                node = self._writer.add_rule(f"{self._where}~{place[0]}", node)
             built[place] = node
         return built[0, 0]
 
@@ -127,9 +124,9 @@ class _Chain:
         if at == len(self._members):
             return self._others(count)
         name, term, is_required = self._members[at]
-        comma = self._emitter.layout.comma if count else EMPTY
+        comma = self._writer.layout.comma if count else EMPTY
         after = built.get((at + 1, self._next(count)), NEVER)
-        member = concat([comma, quoted_texts([name]), self._emitter.layout.colon, self._emitter.value(term)])
+        member = concat([comma, quoted_texts([name]), self._writer.layout.colon, self._writer.value(term)])
         written = NEVER if after == NEVER else concat([member, after])
         if is_required:
             return written
@@ -137,21 +134,21 @@ class _Chain:
         if skipped == after:
             return NEVER if after == NEVER else concat([repeat(member, 0, 1), after])
         # The rest of an object that has no member yet is empty only where the whole object is; the caller writes that one.
-        return union([written, skipped if count or skipped != EMPTY else NEVER])
+        return any_node([written, skipped if count or skipped != EMPTY else NEVER])
 
     def _others(self, count: int) -> Node:
         """Members that are not declared, after `count` others."""
         need = max(self._low - count, 0)
         room = None if self._high is None else self._high - count
         if self._some:
-            return self._demanded(count, need, room)
+            return self._demanded(count)
         if not self._classes or room == 0:
             return NEVER if need else EMPTY
         if self._other is None:
-            self._other = self._emitter.add_rule(
-                f"{self._where}~other", union(self._member(names, term) for names, term in self._classes)
+            self._other = self._writer.add_rule(
+                f"{self._where}~other", any_node(self._member(names, term) for names, term in self._classes)
             )
-        more = concat([self._emitter.layout.comma, self._other])
+        more = concat([self._writer.layout.comma, self._other])
         if count:
             return repeat(more, need, room)
         return concat([self._other, repeat(more, max(need - 1, 0), None if room is None else room - 1)])
@@ -162,30 +159,34 @@ class _Chain:
             key = quoted_others(barred) if barred else Ref(STRING_RULE)
         else:
             key = quoted(replace(names, barred=frozenset()).minus(barred))
-        return concat([key, self._emitter.layout.colon, self._emitter.value(term)])
+        return concat([key, self._writer.layout.colon, self._writer.value(term)])
 
-    def _demanded(self, count: int, need: int, room: int | None) -> Node:
-        """Undeclared members among which each demand of `some` is met; a state is the set of demands met so far."""
-        if need or room is not None or len(self._some) > _MAX_DEMANDS:
+    def _demanded(self, count: int) -> Node:
+        """Undeclared members among which each demand of `some` is met; a state is the set of demands met so far and the count."""
+        if len(self._some) > _MAX_DEMANDS:
             error = UnsupportedGrammarError(
-                f"a member that must exist under some name, together with a bound of the number of members, at #{self._where}"
+                f"at #{self._where}: more than {_MAX_DEMANDS} demands that some member under any name has a certain value"
             )
-            self._emitter.unchecked(self._where, "not", error)
+            self._writer.unchecked(self._where, "not", error)
             self._some = []
             return self._others(count)
-        size = len(self._some)
-        names: dict[tuple[int, bool], Ref] = {}
-        for met in range(2**size):
-            for begun in (False, True):
-                names[met, begun] = self._emitter.add_rule(f"{self._where}~some", NEVER)
-        for (met, begun), rule in names.items():
-            comma = self._emitter.layout.comma if begun else EMPTY
-            options: list[Node] = [EMPTY] if met == 2**size - 1 else []
-            for chosen in range(2**size):
-                for kind, term in self._narrowed(chosen):
-                    options.append(concat([comma, self._member(kind, term), names[met | chosen, True]]))
-            self._emitter.rules[rule.name] = union(options)
-        return names[0, count > 0]
+        everything = 2 ** len(self._some) - 1
+        steps = {chosen: self._narrowed(chosen) for chosen in range(everything + 1)}
+        names = {(0, count): self._writer.add_rule(f"{self._where}~some", NEVER)}
+        pending = [(0, count)]
+        while pending:
+            state = met, so_far = pending.pop()
+            comma = self._writer.layout.comma if so_far else EMPTY
+            options: list[Node] = [EMPTY] if met == everything and so_far >= self._low else []
+            after = self._next(so_far)
+            for chosen in steps if self._high is None or after <= self._high else ():
+                target = (met | chosen, after)
+                if steps[chosen] and target not in names:
+                    names[target] = self._writer.add_rule(f"{self._where}~some", NEVER)
+                    pending.append(target)
+                options.extend(concat([comma, self._member(kind, term), names[target]]) for kind, term in steps[chosen])
+            self._writer.rules[names[state].name] = any_node(options)
+        return names[0, count]
 
     def _narrowed(self, chosen: int) -> list[tuple[NameClass, Term]]:
         """The classes of undeclared names, each met with the demands in the bit set `chosen`."""
@@ -196,11 +197,11 @@ class _Chain:
         return [
             (kind, value)
             for kind, value in found
-            if not self._emitter.is_void(value) and not is_empty(kind.minus(self._known))
+            if not self._writer.is_void(value) and not is_empty(kind.minus(self._known))
         ]
 
 
-def _classes(one: ObjectSet, emitter: Emitter) -> list[tuple[NameClass, Term]]:
+def _classes(one: ObjectSet, writer: ValueWriter) -> list[tuple[NameClass, Term]]:
     """The undeclared names, parted by the rules that hold for them, with what their values are in."""
     known = frozenset(one.known)
     found: list[tuple[NameClass, Term]] = [(ALL_NAMES, TRUE)]
@@ -213,4 +214,4 @@ def _classes(one: ObjectSet, emitter: Emitter) -> list[tuple[NameClass, Term]]:
             parted.append((kind.meet(names), all_of((value, term))))
             parted.append((kind.apart(names), value))
         found = [(kind, value) for kind, value in parted if value != FALSE and not is_empty(kind.minus(known))]
-    return [(kind, value) for kind, value in found if not emitter.is_void(value)]
+    return [(kind, value) for kind, value in found if not writer.is_void(value)]

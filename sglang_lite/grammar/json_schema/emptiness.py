@@ -8,7 +8,7 @@ from dataclasses import replace
 from sglang_lite.grammar.json_schema.forms import Form
 from sglang_lite.grammar.json_schema.members import ObjectSet
 from sglang_lite.grammar.json_schema.sequences import ArraySet
-from sglang_lite.grammar.json_schema.terms import FALSE, TRUE, Constant, Term, all_of
+from sglang_lite.grammar.json_schema.terms import FALSE, Anything, Constant, Term, all_of
 
 _MAX_DEPTH = 8
 
@@ -23,7 +23,7 @@ class Emptiness:
 
     def is_void(self, term: Term) -> bool:
         """True if `term` is proven to have no value; False where it has one, or the search gave up."""
-        if term == TRUE or term == FALSE or isinstance(term, Constant):
+        if isinstance(term, Anything | Constant):
             return term == FALSE
         known = self._known.get(term)
         if known is not None:

@@ -144,8 +144,8 @@ def _join_numbers(parts: list[NumberSet]) -> tuple[NumberSet, ...]:
 
 
 def _join_texts(parts: list[TextSet]) -> tuple[TextSet, ...]:
-    values = [part.values for part in parts if part.values is not None]
-    others = [part for part in parts if part.values is None]
+    values = [part.values for part in parts if part.values is not None and not part.offered]
+    others = [part for part in parts if part.values is None or part.offered]
     if len(values) > 1:
         return _distinct([text_values(frozenset[str]().union(*values)), *others], ALL_TEXTS)
     return _distinct(parts, ALL_TEXTS)

@@ -22,6 +22,7 @@ from sglang_lite.grammar.syntax import (
     Node,
     Repeat,
     Without,
+    alternate,
     repeat,
 )
 
@@ -49,6 +50,12 @@ def union(options: Iterable[Node]) -> Node:
     if not parts:
         return NEVER
     return next(iter(parts)) if len(parts) == 1 else Alternate(tuple(parts))
+
+
+def any_node(options: Iterable[Node]) -> Node:
+    """The union of any number of nodes, not compared with each other: comparing large ones costs more than it saves."""
+    kept = [option for option in options if option != NEVER]
+    return alternate(kept) if kept else NEVER
 
 
 def intersection(parts: Iterable[Node]) -> Node:

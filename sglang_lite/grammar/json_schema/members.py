@@ -115,9 +115,11 @@ def settled(one: ObjectSet) -> ObjectSet | None:
 
 def complement_objects(one: ObjectSet) -> list[ObjectSet]:
     """The objects that are not in `one`, as a union."""
-    found = [ObjectSet(names=((name, FALSE),)) for name in one.required]
+    declared = dict(one.names)
+    # Without the name, or with it and a wrong value: one optional member says both.
+    found = [ObjectSet(names=((name, complement(declared.get(name, TRUE))),)) for name in one.required]
     for name, term in one.names:
-        if term != TRUE:
+        if term != TRUE and name not in one.required:
             found.append(ObjectSet(names=((name, complement(term)),), required=(name,)))
     found.extend(ObjectSet(some=frozenset([(names, complement(term))])) for names, term in one.rules if term != TRUE)
     found.extend(ObjectSet(rules=frozenset([(names, complement(term))])) for names, term in one.some)

@@ -21,7 +21,7 @@ from sglang_lite.grammar.json_schema.digits import (
     decimal_text,
     whole_between,
 )
-from sglang_lite.grammar.json_schema.languages import union
+from sglang_lite.grammar.json_schema.languages import any_node
 from sglang_lite.grammar.json_schema.numeric import NumberSet
 from sglang_lite.grammar.syntax import EMPTY, NEVER, Both, Bytes, Chars, Node, Ref, Without, choices, concat, repeat
 
@@ -76,7 +76,7 @@ class NumberTexts:
             above = one.low if one.low is not None and one.low >= 0 else Fraction(0)
             is_open = one.low_open if one.low is not None and one.low >= 0 else False
             options.append(self._magnitudes(above, is_open, one.high, one.high_open, integral=one.integral is True))
-        return union(options)
+        return any_node(options)
 
     def _magnitudes(
         self, low: Fraction, low_open: bool, high: Fraction | None, high_open: bool, *, integral: bool
@@ -119,7 +119,7 @@ class NumberTexts:
             ends = range(0, 10**width, factor)
             short = choices(str(end).encode() for end in ends)
             suffix = choices(str(end).rjust(width, "0").encode() for end in ends) if width else EMPTY
-            whole = union([short, concat([NONZERO, repeat(DIGIT, 0, self._whole), suffix])])
+            whole = any_node([short, concat([NONZERO, repeat(DIGIT, 0, self._whole), suffix])])
             return whole if integral else concat([whole, _zeros()])
         if factor == 1:
             places_or_zeros = concat([repeat(DIGIT, 1, places), repeat(ZERO, 0, None)])
@@ -127,7 +127,7 @@ class NumberTexts:
         texts = [str(end).rjust(places, "0") for end in range(0, 10**places, factor)]
         exact = choices(text.encode() for text in texts)
         short = {text[:size] for text in texts for size in range(1, places) if not text[size:].strip("0")}
-        behind = union([concat([exact, repeat(ZERO, 0, None)]), choices(map(str.encode, short)) if short else NEVER])
+        behind = any_node([concat([exact, repeat(ZERO, 0, None)]), choices(map(str.encode, short)) if short else NEVER])
         return concat([self._any_whole(), repeat(concat([DOT, behind]), 0, 1)])
 
     def _by_remainders(self, places: int, factor: int, size: int, *, integral: bool) -> Node:
@@ -136,7 +136,7 @@ class NumberTexts:
         for digit in range(1, 10):
             rest = self._remainder_rule(places, factor, size - 1, digit % factor, integral=integral)
             options.append(concat([Bytes(str(digit).encode()), rest]))
-        return union(options)
+        return any_node(options)
 
     def _remainder_rule(self, places: int, factor: int, left: int, remainder: int, *, integral: bool) -> Node:
         name = f"multiple_{places}_{factor}_{int(integral)}_{left}_{remainder}"
@@ -150,7 +150,7 @@ class NumberTexts:
                 for target, digits in targets.items():
                     rest = self._remainder_rule(places, factor, left - 1, target, integral=integral)
                     options.append(concat([_of_digits(digits), rest]))
-            self._rules[name] = union(options)
+            self._rules[name] = any_node(options)
         return Ref(name)
 
     def _after_whole(self, places: int, factor: int, remainder: int, *, integral: bool) -> Node:
@@ -171,10 +171,10 @@ class NumberTexts:
                 found.add(text)
                 found.update(text[:size] for size in range(1, places) if not text[size:].strip("0"))
         behind = concat([DOT, choices(map(str.encode, found)), repeat(ZERO, 0, 8)]) if found else NEVER
-        return union([EMPTY if whole else NEVER, behind])
+        return any_node([EMPTY if whole else NEVER, behind])
 
     def _any_whole(self) -> Node:
-        return union([ZERO, concat([NONZERO, repeat(DIGIT, 0, self._whole - 1)])])
+        return any_node([ZERO, concat([NONZERO, repeat(DIGIT, 0, self._whole - 1)])])
 
 
 def spelled_number(value: Fraction) -> list[bytes]:

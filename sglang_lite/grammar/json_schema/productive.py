@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
-from sglang_lite.grammar.json_schema.languages import union
+from sglang_lite.grammar.json_schema.languages import any_node
 from sglang_lite.grammar.syntax import (
     NEVER,
     Alternate,
@@ -26,7 +26,7 @@ def without_dead_rules(start: Node, rules: Mapping[str, Node]) -> Grammar:
     reached = _reached(start, rules)
     users: dict[str, list[str]] = {name: [] for name in reached}
     for name in reached:
-        for used in set(_references(rules[name])):
+        for used in reached[name]:
             users[used].append(name)
     alive: set[str] = set()
     pending = list(reached)
@@ -41,31 +41,36 @@ def without_dead_rules(start: Node, rules: Mapping[str, Node]) -> Grammar:
     return Grammar(_cut(start, alive), cut)
 
 
-def _reached(start: Node, rules: Mapping[str, Node]) -> list[str]:
-    found: dict[str, None] = {}
-    pending = [start]
+def _reached(start: Node, rules: Mapping[str, Node]) -> dict[str, list[str]]:
+    """Name -> names referred to, of the rules that `start` reaches."""
+    found: dict[str, list[str]] = {}
+    pending = _references(start)
     while pending:
-        for name in _references(pending.pop()):
-            if name not in found:
+        name = pending.pop()
+        if name not in found:
+            found[name] = _references(rules[name])
+            pending.extend(found[name])
+    return found
+
+
+def _references(node: Node) -> list[str]:
+    """The names that `node` refers to, each once."""
+    found: dict[str, None] = {}
+    pending = [node]
+    while pending:
+        part = pending.pop()
+        match part:
+            case Ref(name):
                 found[name] = None
-                pending.append(rules[name])
+            case Concat(parts) | Alternate(parts):
+                pending.extend(parts)
+            case Repeat(item, _, _):
+                pending.append(item)
+            case Both(left, right) | Without(left, right):
+                pending.extend((left, right))
+            case _:
+                pass
     return list(found)
-
-
-def _references(node: Node) -> Iterator[str]:
-    match node:
-        case Ref(name):
-            yield name
-        case Concat(parts) | Alternate(parts):
-            for part in parts:
-                yield from _references(part)
-        case Repeat(item, _, _):
-            yield from _references(item)
-        case Both(left, right) | Without(left, right):
-            yield from _references(left)
-            yield from _references(right)
-        case _:
-            return
 
 
 def _has_text(node: Node, alive: set[str]) -> bool:
@@ -95,7 +100,7 @@ def _cut(node: Node, alive: set[str]) -> Node:
         case Concat(parts):
             return concat(_cut(part, alive) for part in parts)
         case Alternate(options):
-            return union(_cut(option, alive) for option in options)
+            return any_node(_cut(option, alive) for option in options)
         case Repeat(item, low, high):
             return repeat(_cut(item, alive), low, high) if _has_text(item, alive) else concat(())
         case Both(left, right):

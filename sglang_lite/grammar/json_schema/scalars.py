@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import cast
 
 from sglang_lite.grammar.json_schema.checking import is_number
-from sglang_lite.grammar.json_schema.formats import format_language
+from sglang_lite.grammar.json_schema.formats import Format
 from sglang_lite.grammar.json_schema.forms import EVERYTHING, Form, unite
 from sglang_lite.grammar.json_schema.members import ALL_OBJECTS, NameClass, ObjectSet
 from sglang_lite.grammar.json_schema.numeric import ALL_NUMBERS, NumberSet, number_values
@@ -16,6 +16,7 @@ from sglang_lite.grammar.json_schema.sequences import ALL_ARRAYS, ArraySet
 from sglang_lite.grammar.json_schema.terms import FALSE, constant
 from sglang_lite.grammar.json_schema.texts import ALL_TEXTS, TextSet, text_values
 
+TEXT_KEYWORDS = ("minLength", "maxLength", "pattern")
 NUMBER_KEYWORDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 _OF_TYPE = {
     "null": Form(null=True),
@@ -66,12 +67,15 @@ def text_form(keyword: str, value: object) -> Form:
             part = TextSet(low=int(cast("int", value)))
         case "maxLength":
             part = TextSet(high=int(cast("int", value)))
-        case "pattern":
-            part = TextSet(within=frozenset([pattern_language(cast("str", value))]))
         case _:
-            found = format_language(cast("str", value))
-            part = ALL_TEXTS if found is None else TextSet(within=frozenset([found.language]))
-    return Form(True, True, True, EVERYTHING.numbers, (part,), EVERYTHING.arrays, EVERYTHING.objects)
+            part = TextSet(within=frozenset([pattern_language(cast("str", value))]))
+    return _with_texts(part)
+
+
+def format_form(found: Format) -> Form:
+    """The values that a format lets pass."""
+    languages = frozenset([found.language])
+    return _with_texts(TextSet(within=languages) if found.narrowed is None else TextSet(offered=languages))
 
 
 def values_form(values: list[object]) -> Form:
@@ -110,3 +114,7 @@ def _object_of(value: object) -> ObjectSet:
 
 def _with_numbers(part: NumberSet) -> Form:
     return Form(True, True, True, (part,), EVERYTHING.texts, EVERYTHING.arrays, EVERYTHING.objects)
+
+
+def _with_texts(part: TextSet) -> Form:
+    return Form(True, True, True, EVERYTHING.numbers, (part,), EVERYTHING.arrays, EVERYTHING.objects)

@@ -1,6 +1,6 @@
-"""Characters, strings and languages of characters as JSON writes them; knows no schema.
+r"""Characters, strings and languages of characters as JSON writes them; knows no schema.
 
-The canonical spelling of a character is the character itself where JSON allows that, else its short escape, else `\\u00xx` in lower
+The canonical spelling of a character is the character itself where JSON allows that, else its short escape, else `\u00xx` in lower
 case. A free string may use every legal escape but lone surrogates. A language that restricts its characters is spelled canonically:
 so each text has one spelling, and differences of languages stay exact.
 """
@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from functools import lru_cache
 
 from sglang_lite.grammar.charset import ANY, MAX_CODE_POINT, CharSet
 from sglang_lite.grammar.errors import UnsupportedGrammarError
-from sglang_lite.grammar.json_schema.languages import literals, union
+from sglang_lite.grammar.json_schema.languages import any_node
 from sglang_lite.grammar.syntax import (
     NEVER,
     Alternate,
@@ -31,8 +32,10 @@ from sglang_lite.grammar.syntax import (
     repeat,
 )
 
-CHAR_RULE, STRING_RULE, REST_RULE = "char", "string", "string_rest"
+CHAR_RULE, STRING_RULE, ESCAPE_RULE = "char", "string", "escape"
+REST_RULE, ESCAPED_REST_RULE, ESCAPE_OR_END_RULE = "string_rest", "string_rest_escaped", "string_rest_or_end"
 QUOTE = Bytes(b'"')
+_SURROGATES = range(0xD800, 0xE000)
 _SPECIAL = CharSet.of([(0x00, 0x1F), (ord('"'), ord('"')), (ord("\\"), ord("\\"))])
 _RAW = CharSet.of([(0x20, 0x21), (0x23, 0x5B), (0x5D, MAX_CODE_POINT)])
 
@@ -105,11 +108,21 @@ def _others(texts: list[str], at: int) -> Node:
         else:
             groups.setdefault(text[at], []).append(text)
     options = [
-        concat([spelled(literals([char]), free=False), _others(group, at + 1)]) for char, group in groups.items()
+        concat([Bytes(spelled_text(char)[1:-1]), _others(group, at + 1)]) if ord(char) not in _SURROGATES else NEVER
+        for char, group in groups.items()
     ]
-    elsewhere = CharSet.of([(ord(char), ord(char)) for char in groups]).negate()
-    options.append(concat([_canonical(elsewhere), Ref(REST_RULE)]))
-    return alternate(options if ends else [*options, QUOTE])
+    return alternate([*options, *_elsewhere(frozenset(groups), ends)])
+
+
+@lru_cache(maxsize=4096)
+def _elsewhere(chars: frozenset[str], ends: bool) -> tuple[Node, ...]:
+    """What may follow that does not begin with one of `chars`; with `ends`, the closing quote may not follow either."""
+    raw = _minus(_RAW, _set_of(chars))
+    begun = concat([Chars(raw), Ref(REST_RULE)])
+    if any(ord(char) in _SPECIAL for char in chars):
+        escaped = concat([_escapes(_minus(_SPECIAL, _set_of(chars))), Ref(REST_RULE)])
+        return (begun, escaped) if ends else (begun, escaped, QUOTE)
+    return begun, Ref(ESCAPED_REST_RULE if ends else ESCAPE_OR_END_RULE)
 
 
 def base_rules() -> dict[str, Node]:
@@ -118,20 +131,32 @@ def base_rules() -> dict[str, Node]:
     return {
         CHAR_RULE: char,
         STRING_RULE: concat([QUOTE, Repeat(char, 0, None), QUOTE]),
+        ESCAPE_RULE: _escapes(_SPECIAL),
+        ESCAPED_REST_RULE: concat([Ref(ESCAPE_RULE), Ref(REST_RULE)]),
+        ESCAPE_OR_END_RULE: alternate([concat([Ref(ESCAPE_RULE), Ref(REST_RULE)]), QUOTE]),
         REST_RULE: concat([Repeat(_canonical(ANY), 0, None), QUOTE]),
     }
 
 
+@lru_cache(maxsize=4096)
 def _canonical(charset: CharSet) -> Node:
-    raw = _meet(charset, _RAW)
-    special = _meet(charset, _SPECIAL)
+    outside = charset.negate()
+    raw, special = _minus(_RAW, outside), _minus(_SPECIAL, outside)
+    escaped = NEVER if not special.ranges else Ref(ESCAPE_RULE) if special == _SPECIAL else _escapes(special)
+    return any_node([Chars(raw) if raw.ranges else NEVER, escaped])
+
+
+def _escapes(special: CharSet) -> Node:
     codes = [code for low, high in special.ranges for code in range(low, high + 1)]
-    escaped = choices(spelled_text(chr(code))[1:-1] for code in codes) if codes else NEVER
-    return union([Chars(raw) if raw.ranges else NEVER, escaped])
+    return choices(spelled_text(chr(code))[1:-1] for code in codes)
 
 
-def _meet(left: CharSet, right: CharSet) -> CharSet:
-    return left.negate().union(right.negate()).negate()
+def _minus(left: CharSet, right: CharSet) -> CharSet:
+    return left.negate().union(right).negate()
+
+
+def _set_of(chars: Iterable[str]) -> CharSet:
+    return CharSet.of([(ord(char), ord(char)) for char in chars])
 
 
 def _any_spelling() -> Node:
@@ -163,4 +188,4 @@ def _any_spelling() -> Node:
 
 
 def _one_of(letters: str) -> Node:
-    return Chars(CharSet.of([(ord(letter), ord(letter)) for letter in letters]))
+    return Chars(_set_of(letters))

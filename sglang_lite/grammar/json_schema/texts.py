@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from sglang_lite.grammar.errors import UnsupportedGrammarError
 from sglang_lite.grammar.json_schema.languages import (
     ANY_TEXT,
     difference,
@@ -25,8 +26,10 @@ class TextSet:
     Attributes:
         low, high: bounds of the length in code points; None is no upper bound.
         within, outside: languages of characters that each member is in, or is not in.
-        values: the only members, if listed; then all other fields are defaults.
+        values: the only members, if listed; then all other fields but `offered` are defaults.
         excluded: strings that are no members.
+        offered: languages that stand for a set they are a part of. Only their texts are written, but they prove nothing about what
+            is no member: a set that seems empty because of them need not be.
     """
 
     low: int = 0
@@ -35,6 +38,7 @@ class TextSet:
     outside: frozenset[Node] = frozenset()
     values: frozenset[str] | None = None
     excluded: frozenset[str] = frozenset()
+    offered: frozenset[Node] = frozenset()
 
     def __contains__(self, text: str) -> bool:
         if self.values is not None:
@@ -49,20 +53,27 @@ class TextSet:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no member is left; False where that is not decided."""
+        """Whether no member is left, whatever is offered; False where that is not decided."""
         if self.values is not None:
             return not self.values
         if self.high is not None and self.low > self.high:
             return True
         if not self.within and not self.outside:
             return False
-        return is_empty(self.language())
+        return is_empty(replace(self, offered=frozenset()).language())
+
+    def listed(self) -> frozenset[str] | None:
+        """The members that are written, if they are listed."""
+        if self.values is None:
+            return None
+        return frozenset(text for text in self.values if all(matches(node, text) for node in self.offered))
 
     def language(self) -> Node:
-        """The members as a regular language of characters."""
-        if self.values is not None:
-            return literals(self.values)
-        parts = sorted(self.within, key=hash)
+        """The members that are written, as a regular language of characters."""
+        listed = self.listed()
+        if listed is not None:
+            return literals(listed)
+        parts = sorted(self.within | self.offered, key=hash)
         found = _bounded(intersection(parts), self.low, self.high)
         barred = union([*sorted(self.outside, key=hash), literals(self.excluded)])
         return found if barred == NEVER else difference(found, barred)
@@ -81,7 +92,7 @@ def meet_texts(left: TextSet, right: TextSet) -> TextSet | None:
     if left.values is not None or right.values is not None:
         listed, other = (left, right) if left.values is not None else (right, left)
         kept = frozenset(value for value in listed.values or () if value in other)
-        return text_values(kept) if kept else None
+        return TextSet(values=kept, offered=left.offered | right.offered) if kept else None
     highs = [high for high in (left.high, right.high) if high is not None]
     met = TextSet(
         max(left.low, right.low),
@@ -90,6 +101,7 @@ def meet_texts(left: TextSet, right: TextSet) -> TextSet | None:
         left.outside | right.outside,
         None,
         left.excluded | right.excluded,
+        left.offered | right.offered,
     )
     if (met.high is not None and met.low > met.high) or met.within & met.outside:
         return None
@@ -97,7 +109,13 @@ def meet_texts(left: TextSet, right: TextSet) -> TextSet | None:
 
 
 def complement_texts(one: TextSet) -> list[TextSet]:
-    """The strings that are not in `one`, as a union."""
+    """The strings that are not in `one`, as a union.
+
+    Raises:
+        UnsupportedGrammarError: `one` is known in part only.
+    """
+    if one.offered:
+        raise UnsupportedGrammarError("the negation of a format that is offered in part cannot be enforced")
     if one.values is not None:
         return [TextSet(excluded=one.values)]
     found: list[TextSet] = []

@@ -60,7 +60,7 @@ def unpack_row(kind: int, w: int, groups: int, row: int, out: int) -> None:
         at = eight * groups + g
         for i in range(32):
             quad, byte = i // 4, 4 * lane + i % 4
-            if kind == NIBBLE or kind == NIBBLE_WIDE:
+            if kind in (NIBBLE, NIBBLE_WIDE):
                 block = w + at * (160 if kind == NIBBLE else 192)
                 packed = load_byte(block + 32 * (quad % 4) + byte)
                 q = np.float32(packed & 15 if quad < 4 else packed >> 4)

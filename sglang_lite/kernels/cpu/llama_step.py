@@ -94,9 +94,7 @@ def _norm(s: np.ndarray, thread: int, phase: int, x: int, weight: int, rows: int
         for r in range(first, last):
             normed = s[NORMED] + 4 * hidden * r
             rms_norm(x + 4 * hidden * r, weight, eps, groups, normed)
-            quantize_row(
-                normed, groups, s[A] + hidden * r, s[A_SCALES] + 4 * groups * r, s[A_SUMS] + 4 * groups * r
-            )
+            quantize_row(normed, groups, s[A] + hidden * r, s[A_SCALES] + 4 * groups * r, s[A_SUMS] + 4 * groups * r)
         done += last - first
     finish(phase, done, rows, s[GIVE_WAY])
 
@@ -180,7 +178,7 @@ def _attend_tiles(block: int, layer: int, first: int, last: int, scratch_at: int
     positions = max(1, TILE_ROWS // group)
     paged_attention(
         q, k_pages, v_pages, page_table, q_starts, seq_lens, tiles[first:last], scratch, out, scale,
-        np.int64(0), np.float32(0.0),
+        0, np.float32(0.0),
     )  # fmt: skip
     for tile in range(first, last):
         start, end = np.int64(q_starts[tiles[tile, 0]]), np.int64(q_starts[tiles[tile, 0] + 1])
@@ -207,7 +205,16 @@ def _attend(s: np.ndarray, layer: int, thread: int, phase: int, scratch: int) ->
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def _add_projection(
-    s: np.ndarray, function: int, weight: int, x: int, a: int, scales: int, sums: int, groups: int, thread: int, phase: int
+    s: np.ndarray,
+    function: int,
+    weight: int,
+    x: int,
+    a: int,
+    scales: int,
+    sums: int,
+    groups: int,
+    thread: int,
+    phase: int,
 ) -> None:
     """Add a product to the residual rows, sixteen columns at a time."""
     hidden = s[HIDDEN]

@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 from llvmlite import ir
+from numba import extending
 from numba.core import types
-from numba.extending import intrinsic
 
 from sglang_lite.kernels.cpu.features import has_byte_dot_product
 
@@ -26,6 +26,8 @@ _I1, _I8, _I16, _I32, _I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 _F16, _F32 = ir.HalfType(), ir.FloatType()
 _BYTES, _WORDS, _INTS = ir.VectorType(_I8, 32), ir.VectorType(_I16, 16), ir.VectorType(_I32, 8)
 _FLOATS, _HALVES = ir.VectorType(_F32, 8), ir.VectorType(_F16, 8)
+
+_intrinsic: Any = extending.intrinsic
 
 
 def _i64(value: int) -> ir.Constant:
@@ -171,7 +173,7 @@ def make_nibble_tile(rows: int, half: bool) -> Any:
     factor_bytes = 16 if half else 32
     block_bytes = 128 + 2 * factor_bytes
 
-    @intrinsic
+    @_intrinsic
     def nibble_tile(
         ctx: Any, w: Any, a: Any, scales: Any, sums: Any, y: Any, groups: Any, a_stride: Any, s_stride: Any,
         y_stride: Any, accumulate: Any,
@@ -214,7 +216,7 @@ def make_byte_tile(rows: int, halves: bool) -> Any:
     """
     block_bytes = 256 + (64 if halves else 16)
 
-    @intrinsic
+    @_intrinsic
     def byte_tile(
         ctx: Any, w: Any, a: Any, scales: Any, sums: Any, y: Any, groups: Any, a_stride: Any, s_stride: Any,
         y_stride: Any, accumulate: Any,
@@ -238,9 +240,7 @@ def make_byte_tile(rows: int, halves: bool) -> Any:
                         ]
                         dots = _dot(builder, sizes[lo:hi], signed)
                         d = _factors(builder, block, 256 + 32 * n, not halves)
-                        total = _fma(
-                            builder, builder.sitofp(dots, _FLOATS), builder.fmul(d, tile.scale(r, g)), total
-                        )
+                        total = _fma(builder, builder.sitofp(dots, _FLOATS), builder.fmul(d, tile.scale(r, g)), total)
                     after.append(total)
                 return after
 
@@ -254,7 +254,7 @@ def make_byte_tile(rows: int, halves: bool) -> Any:
     return byte_tile
 
 
-@intrinsic
+@_intrinsic
 def quantize_group(ctx: Any, x: Any, a: Any, scale: Any, scaled_sum: Any) -> Any:
     """`quantize_group(x, a, scale, scaled_sum)`: 32 floats at x -> int8 at a, `max |x| / 127`, and that times the int8s' sum.
 
@@ -276,16 +276,12 @@ def quantize_group(ctx: Any, x: Any, a: Any, scale: Any, scaled_sum: Any) -> Any
         zero = builder.fcmp_ordered("==", top, ir.Constant(_F32, 0.0))
         inverse = builder.select(zero, ir.Constant(_F32, 0.0), builder.fdiv(ir.Constant(_F32, 127.0), top))
         factor = _splat(builder, inverse)
-        rounded = [
-            _call(builder, "llvm.x86.avx.cvt.ps2dq.256", _INTS, [builder.fmul(v, factor)]) for v in values
-        ]
+        rounded = [_call(builder, "llvm.x86.avx.cvt.ps2dq.256", _INTS, [builder.fmul(v, factor)]) for v in values]
         ints = builder.add(builder.add(rounded[0], rounded[1]), builder.add(rounded[2], rounded[3]))
         total_int = _call(builder, "llvm.vector.reduce.add.v8i32", _I32, [ints])
         for i, part in enumerate(rounded):
             _store(builder, builder.trunc(part, ir.VectorType(_I8, 8)), a, 8 * i)
-        size = builder.select(
-            good, builder.fmul(top, ir.Constant(_F32, 1 / 127)), ir.Constant(_F32, float("nan"))
-        )
+        size = builder.select(good, builder.fmul(top, ir.Constant(_F32, 1 / 127)), ir.Constant(_F32, float("nan")))
         _store(builder, size, scale)
         _store(builder, builder.fmul(size, builder.sitofp(total_int, _F32)), scaled_sum)
         return context.get_dummy_value()
@@ -293,7 +289,7 @@ def quantize_group(ctx: Any, x: Any, a: Any, scale: Any, scaled_sum: Any) -> Any
     return types.void(*[types.int64] * 4), codegen
 
 
-@intrinsic
+@_intrinsic
 def load_signed(ctx: Any, address: Any) -> Any:
     """The int8 at `address` as float32."""
 
@@ -303,7 +299,7 @@ def load_signed(ctx: Any, address: Any) -> Any:
     return types.float32(types.int64), codegen
 
 
-@intrinsic
+@_intrinsic
 def load_half(ctx: Any, address: Any) -> Any:
     """The float16 at `address` as float32."""
 
@@ -313,7 +309,7 @@ def load_half(ctx: Any, address: Any) -> Any:
     return types.float32(types.int64), codegen
 
 
-@intrinsic
+@_intrinsic
 def load_byte(ctx: Any, address: Any) -> Any:
     """The unsigned byte at `address` as int64."""
 
@@ -323,7 +319,7 @@ def load_byte(ctx: Any, address: Any) -> Any:
     return types.int64(types.int64), codegen
 
 
-@intrinsic
+@_intrinsic
 def load_float(ctx: Any, address: Any) -> Any:
     """The float32 at `address`."""
 
@@ -333,7 +329,7 @@ def load_float(ctx: Any, address: Any) -> Any:
     return types.float32(types.int64), codegen
 
 
-@intrinsic
+@_intrinsic
 def load_int64(ctx: Any, address: Any) -> Any:
     """The int64 at `address`."""
 
@@ -343,7 +339,7 @@ def load_int64(ctx: Any, address: Any) -> Any:
     return types.int64(types.int64), codegen
 
 
-@intrinsic
+@_intrinsic
 def store_float(ctx: Any, address: Any, value: Any) -> Any:
     """Put a float32 at `address`."""
 

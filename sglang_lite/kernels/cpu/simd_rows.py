@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from llvmlite import ir
+from numba import extending
 from numba.core import types
-from numba.extending import intrinsic
 
 from sglang_lite.kernels.cpu import simd
 from sglang_lite.kernels.cpu.simd import LANES
@@ -20,6 +20,8 @@ _HALF = ir.VectorType(_F32, LANES // 2)
 
 _EXP_OVERFLOW = 88.0
 
+_intrinsic: Any = extending.intrinsic
+
 
 def _lanes(builder: Any, index: Any) -> Any:
     return builder.mul(index, ir.Constant(_I64, LANES))
@@ -29,7 +31,7 @@ def _half(builder: Any, address: Any) -> Any:
     return builder.load(builder.inttoptr(address, ir.PointerType(_HALF)), align=4)
 
 
-@intrinsic
+@_intrinsic
 def sum_of_squares(ctx: Any, x: Any, groups: Any) -> Any:
     """`sum_of_squares(x, groups)`: of `groups * 16` floats."""
 
@@ -49,7 +51,7 @@ def sum_of_squares(ctx: Any, x: Any, groups: Any) -> Any:
     return types.float32(types.int64, types.int64), codegen
 
 
-@intrinsic
+@_intrinsic
 def scale_rows(ctx: Any, x: Any, factor: Any, weight: Any, out: Any, groups: Any) -> Any:
     """`scale_rows(x, factor, weight, out, groups)`: `out = x * factor * weight` for `groups * 16` floats."""
 
@@ -69,7 +71,7 @@ def scale_rows(ctx: Any, x: Any, factor: Any, weight: Any, out: Any, groups: Any
     return types.void(types.int64, types.float32, types.int64, types.int64, types.int64), codegen
 
 
-@intrinsic
+@_intrinsic
 def silu_product(ctx: Any, gate: Any, up: Any, out: Any, groups: Any) -> Any:
     """`silu_product(gate, up, out, groups)`: `out = gate / (1 + exp(-gate)) * up` for `groups * 16` floats."""
 
@@ -93,7 +95,7 @@ def silu_product(ctx: Any, gate: Any, up: Any, out: Any, groups: Any) -> Any:
     return types.void(*[types.int64] * 4), codegen
 
 
-@intrinsic
+@_intrinsic
 def rotate_pairs(ctx: Any, pairs: Any, cos: Any, sin: Any) -> Any:
     """`rotate_pairs(pairs, cos, sin)`: floats 0..7 and 8..15 at `pairs` are turned by eight angles, in place."""
 

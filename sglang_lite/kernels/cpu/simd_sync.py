@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from llvmlite import ir
+from numba import extending
 from numba.core import types
-from numba.extending import intrinsic
 
 from sglang_lite.kernels.cpu.features import target_features
 
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
 
+_intrinsic: Any = extending.intrinsic
 
-@intrinsic
+
+@_intrinsic
 def add_released(ctx: Any, address: Any, amount: Any) -> Any:
     """`add_released(address, amount)`: an atomic addition; whoever sees it by `load_acquired` sees all that was written before."""
 
@@ -23,7 +25,7 @@ def add_released(ctx: Any, address: Any, amount: Any) -> Any:
     return types.int64(types.int64, types.int64), codegen
 
 
-@intrinsic
+@_intrinsic
 def load_acquired(ctx: Any, address: Any) -> Any:
     """The counter at `address`; later reads are not moved before it."""
 
@@ -33,7 +35,7 @@ def load_acquired(ctx: Any, address: Any) -> Any:
     return types.int64(types.int64), codegen
 
 
-@intrinsic
+@_intrinsic
 def relax(ctx: Any) -> Any:
     """Tell the processor that this thread spins."""
 
@@ -47,7 +49,7 @@ def relax(ctx: Any) -> Any:
     return types.void(), codegen
 
 
-@intrinsic
+@_intrinsic
 def call_plain(ctx: Any, function: Any) -> Any:
     """Call the C function `int f(void)` at the address `function`."""
 
@@ -58,7 +60,7 @@ def call_plain(ctx: Any, function: Any) -> Any:
     return types.int64(types.int64), codegen
 
 
-@intrinsic
+@_intrinsic
 def exchange(ctx: Any, address: Any, value: Any) -> Any:
     """`exchange(address, value)`: put a value and give the old one, at once and in one order for all threads."""
 
@@ -68,7 +70,7 @@ def exchange(ctx: Any, address: Any, value: Any) -> Any:
     return types.int64(types.int64, types.int64), codegen
 
 
-@intrinsic
+@_intrinsic
 def call_semaphore(ctx: Any, function: Any, semaphore: Any) -> Any:
     """Call the C function `int f(sem_t *)` at the address `function`."""
 
@@ -79,7 +81,7 @@ def call_semaphore(ctx: Any, function: Any, semaphore: Any) -> Any:
     return types.int64(types.int64, types.int64), codegen
 
 
-@intrinsic
+@_intrinsic
 def call_job(ctx: Any, function: Any, block: Any) -> Any:
     """Call the C function `void f(int64_t *block)` at the address `function`."""
     return _caller(1)
@@ -96,7 +98,7 @@ def _caller(arguments: int) -> Any:
     return types.void(*[types.int64] * (arguments + 1)), codegen
 
 
-@intrinsic
+@_intrinsic
 def call_linear(
     ctx: Any, function: Any, w: Any, x: Any, a: Any, scales: Any, sums: Any, y: Any, y_stride: Any, rows: Any,
     groups: Any, first: Any, last: Any, accumulate: Any,
@@ -105,13 +107,13 @@ def call_linear(
     return _caller(12)
 
 
-@intrinsic
+@_intrinsic
 def call_attend(ctx: Any, function: Any, block: Any, layer: Any, first: Any, last: Any, scratch: Any) -> Any:
     """Call the C function at the address `function` that attends for tiles `first` to `last - 1`."""
     return _caller(5)
 
 
-@intrinsic
+@_intrinsic
 def int64_pointer(ctx: Any, address: Any) -> Any:
     """An address as a pointer to int64, for `numba.carray`."""
 

@@ -18,7 +18,7 @@ import numpy as np
 from numba import cfunc, types
 
 from sglang_lite.kernels.cpu.simd_sync import add_released, call_job, call_semaphore, exchange, load_acquired, relax
-from sglang_lite.kernels.cpu.team import GIVE_WAY, LENGTH, LINE, NEXT_THREAD, SYNC, THREADS, sync_bytes
+from sglang_lite.kernels.cpu.team import GIVE_WAY, LINE, NEXT_THREAD, SYNC, THREADS, sync_bytes
 
 _SLOTS = 8
 """Steps whose blocks stay untouched for helpers that are late."""
@@ -181,6 +181,7 @@ def _compiled() -> tuple[Any, Any]:
     """`_serve` and `_conduct` as C functions; the first call compiles or loads them."""
     serve = cfunc(types.void(*[types.int64] * 3), cache=True)(_serve).address
     conduct = cfunc(types.void(*[types.int64] * 6), cache=True)(_conduct).address
+    assert serve is not None and conduct is not None, "the compiled functions have no address"
     return _SERVE(serve), _CONDUCT(conduct)
 
 
@@ -195,7 +196,9 @@ def _semaphore_functions() -> tuple[int, int, int] | None:
     if not sys.platform.startswith("linux"):
         return None
     library = ctypes.CDLL(None)
-    init, wait, post = (ctypes.cast(f, ctypes.c_void_p).value for f in (library.sem_init, library.sem_wait, library.sem_post))
+    init, wait, post = (
+        ctypes.cast(f, ctypes.c_void_p).value for f in (library.sem_init, library.sem_wait, library.sem_post)
+    )
     return (init, wait, post) if init and wait and post else None
 
 

@@ -7,12 +7,14 @@ costs time at most. The counters are zero before a step.
 
 from __future__ import annotations
 
+from typing import Any
+
 from numba import njit
 
 from sglang_lite.kernels.cpu import simd
 from sglang_lite.kernels.cpu.simd_sync import add_released, call_plain, load_acquired, relax
 
-_fetch_add = simd.fetch_add
+_fetch_add: Any = simd.fetch_add
 
 LENGTH, THREADS, NEXT_THREAD, SYNC, GIVE_WAY = range(5)
 """Every step's block begins with: its length, how many threads share it, the next one's number, the counters, `finish`'s."""

@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import torch
 
-
 _WORKER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 

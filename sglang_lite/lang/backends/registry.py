@@ -1,6 +1,6 @@
 """From a name to a backend, and the default one; it knows schemes and factories, not what they make.
 
-A string is `SCHEME` or `SCHEME:REST`. One string is one object for the process, shut down at its end.
+A string is `SCHEME` or `SCHEME:REST`; a URL is one. One string is one object for the process, shut down at its end.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 from sglang_lite import env
 from sglang_lite.errors import RequestError
+from sglang_lite.lang.backends.remote import RuntimeEndpoint
 from sglang_lite.lang.backends.scripted import ScriptedBackend
 from sglang_lite.request_tree import Backend
 
@@ -41,6 +42,8 @@ def _make_scripted(rest: str) -> Backend:
 
 
 register_backend("scripted", _make_scripted)
+register_backend("http", lambda rest: RuntimeEndpoint(f"http:{rest}"))
+register_backend("https", lambda rest: RuntimeEndpoint(f"https:{rest}"))
 
 
 def _named_backend(name: str) -> Backend:
@@ -70,7 +73,7 @@ def as_backend(backend: object) -> Backend:
     if not isinstance(backend, Backend):
         raise RequestError(
             f"finding the backend: got {backend!r}, expected a backend object, or a string such as 'local', "
-            "'local:PATH' or 'scripted:FILE'"
+            "'local:PATH', 'http://host:port' or 'scripted:FILE'"
         )
     return backend
 

@@ -22,6 +22,7 @@ from sglang_lite.lang.backends.script import (
     read_script,
     words,
 )
+from sglang_lite.lang.deadlines import shared_clock
 from sglang_lite.request_tree import (
     ArgOp,
     DecideOp,
@@ -58,15 +59,21 @@ class ScriptedBackend:
         replies: a list (in order of arrival), a dict by name (`"*"`: any other), or a function of the `ScriptedCall`;
             None: placeholders. An exception among them makes its op fail. A reply to a select is one of the choices.
         chat_template: how roles look: `plain` (`USER:...`) or `chatml`.
+        latency_s: seconds that every gen and select takes; those of different branches take them side by side.
 
     Stop strings, `max_tokens` (counted in words) and constraints are respected; a reply that a constraint does not
     allow is an error. `calls` records every gen and select. With rows or threads side by side the order of arrival is
     not fixed: give replies by name or by function there.
     """
 
-    def __init__(self, replies: Replies | None = None, *, chat_template: Template = "plain") -> None:
+    def __init__(
+        self, replies: Replies | None = None, *, chat_template: Template = "plain", latency_s: float = 0.0
+    ) -> None:
         if chat_template not in ("plain", "chatml"):
             raise RequestError(f"making a ScriptedBackend: chat_template={chat_template!r}, expected plain or chatml")
+        if not latency_s >= 0:
+            raise RequestError(f"making a ScriptedBackend: latency_s={latency_s!r}, expected seconds >= 0")
+        self.latency_s = latency_s
         self.calls: list[ScriptedCall] = []
         self.chat_template: Template = chat_template
         self.script = Script(replies)
@@ -167,6 +174,9 @@ class ScriptedBackend:
         choices = op.params.choices if is_gen else op.choices
         call = ScriptedCall(len(self.calls), "gen" if is_gen else "select", op.name, prompt, params, choices)
         self.calls.append(call)
+        if params is not None and params.max_new_tokens == 0:  # the prompt is all that is wanted
+            call.reply = [""] * params.n if params.n > 1 else ""
+            return call.reply
         call.reply = reply = self.script.next(call)
         if isinstance(reply, Exception):
             raise reply
@@ -194,6 +204,9 @@ class _ScriptedProgram:
         self._parents: dict[int, int] = {}
         self._waiting: list[Op] = []
         self._results: dict[int, str | Exception] = {}
+        self._delayed: set[int] = set()
+        self._due: set[int] = set()
+        """Branches whose next op takes its time, and ops that have taken theirs."""
         self._is_closed = False
 
     def append(self, ops: Sequence[Op]) -> None:
@@ -257,13 +270,31 @@ class _ScriptedProgram:
             or (isinstance(op, RefOp) and op.target not in self._results)
         )
 
+    def _takes_time(self, op: Op) -> bool:
+        """True when `op` has to wait for its latency, which begins now."""
+        latency_s = self._backend.latency_s
+        if latency_s == 0 or not isinstance(op, GenOp | SelectOp) or self._branches[op.branch].error is not None:
+            return False
+        if op.id in self._due:
+            self._due.discard(op.id)
+            return False
+        self._delayed.add(op.branch)
+
+        def end() -> None:
+            self._delayed.discard(op.branch)
+            self._due.add(op.id)
+            self._advance()
+
+        shared_clock.set(latency_s, lambda: self._backend.do(end, is_needed=False))
+        return True
+
     def _take(self, ops: list[Op]) -> None:
         self._waiting.extend(ops)
         self._advance()
 
     def _advance(self) -> None:
         """Execute, in order, every op that waits neither for a decision nor behind an op that does."""
-        blocked = {number for number, branch in self._branches.items() if branch.undecided}
+        blocked = {number for number, branch in self._branches.items() if branch.undecided} | self._delayed
         ops, self._waiting = self._waiting, []
         for op in ops:
             if isinstance(op, DecideOp):
@@ -271,7 +302,7 @@ class _ScriptedProgram:
                 if not self._branches[op.branch].undecided:
                     blocked.discard(op.branch)
                 continue
-            if self._is_blocked(op, blocked):
+            if self._is_blocked(op, blocked) or self._takes_time(op):
                 blocked.add(op.branch)
                 blocked.update(op.children if isinstance(op, ForkOp) else ())
                 self._waiting.append(op)

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from sglang_lite import env
 from sglang_lite.errors import RequestError
-from sglang_lite.runtime.attention.base import AttentionBackend
 from sglang_lite.runtime.attention.kv_pool import KvPool
-from sglang_lite.runtime.attention.torch_ref import TorchAttention
 from sglang_lite.runtime.config import EngineConfig
+from sglang_lite.runtime.engine.model_executor import make_executor, open_source
 from sglang_lite.runtime.engine.requests import Limits
 from sglang_lite.runtime.engine.resources import available_bytes, usable_cpus
 from sglang_lite.runtime.execution.grammar_manager import GrammarManager
@@ -23,7 +22,6 @@ from sglang_lite.runtime.executor.ports import TextParts
 from sglang_lite.runtime.memory.kv import KvManager
 from sglang_lite.runtime.model.config import ModelConfig
 from sglang_lite.runtime.model.hub import HuggingFaceHub
-from sglang_lite.runtime.model.loader import load_model
 from sglang_lite.runtime.model.source import resolve_model
 from sglang_lite.runtime.scheduler.config import SchedulerConfig
 from sglang_lite.runtime.scheduler.scheduler import Scheduler
@@ -64,17 +62,18 @@ def build_parts(config: EngineConfig) -> EngineParts:
         RequestError: the configuration does not fit this model or machine.
     """
     path = resolve_model(config.model_path or None, HuggingFaceHub()).path
-    loaded = load_model(path, config.dtype)
-    model = loaded.config
-    tokenizer = load_tokenizer(path, env.cache_dir(), lambda _: loaded.metadata)
+    source = open_source(path, config)
+    model = source.config
+    tokenizer = load_tokenizer(path, env.cache_dir(), lambda _: source.metadata)
     context = _context_length(config, model)
     num_pages = _num_pages(config, model, context)
     pool = KvPool(model.num_layers, num_pages + 1, model.num_kv_heads, model.head_dim, config.page_size)
     num_threads = config.num_threads or env.num_threads() or min(usable_cpus(), _MAX_DEFAULT_THREADS)
-    attention = _attention(config, model, pool, num_threads)
+    _name_kernel_folder()
+    executor = make_executor(config, source, pool, num_threads, notice)
     eos_ids = frozenset(i for i in tokenizer.eos_ids if i < model.vocab_size)
     scheduler = _scheduler(config, model, tokenizer, context, num_pages, eos_ids)
-    runner = ModelRunner(loaded.module, attention, pool, vocab_size=model.vocab_size, eos_ids=eos_ids)
+    runner = ModelRunner(executor.model, executor.attention, pool, vocab_size=model.vocab_size, eos_ids=eos_ids)
     text = TextParts(
         tokenizer, ChatTemplate(tokenizer.chat_template, tokenizer.template_variables), tokenizer.visible_bytes
     )
@@ -85,7 +84,8 @@ def build_parts(config: EngineConfig) -> EngineParts:
         "context_length": context,
         "max_total_tokens": pool_tokens,
         "num_threads": num_threads,
-        "attention_backend": type(attention).__name__,
+        "executor": executor.name,
+        "attention_backend": executor.attention_name,
         "kv_bytes": pool_tokens * KvPool.bytes_per_page(model.num_layers, model.num_kv_heads, model.head_dim, 1),
     }
 
@@ -131,30 +131,6 @@ def _num_pages(config: EngineConfig, model: ModelConfig, context: int) -> int:
     return pages
 
 
-def _attention(config: EngineConfig, model: ModelConfig, pool: KvPool, num_threads: int) -> AttentionBackend:
-    """The attention backend; compiled kernels are kept on disk, so their folder is chosen before they are imported."""
-    from sglang_lite.kernels.cpu.jit import prepare_cache  # Numba loads here, after the model's own errors
-
-    prepare_cache(env.cache_dir(), _grammar_sources())
-    from sglang_lite.kernels.cpu.threads import configure_threads
-
-    threads = configure_threads(num_threads)
-    if config.attention_backend == "torch_ref":
-        return TorchAttention(pool)
-    from sglang_lite.kernels.cpu.warmup import warm_up  # kernels: only after prepare_cache
-    from sglang_lite.runtime.attention.cpu import CpuAttention
-
-    if not CpuAttention.supports(model.head_dim, config.page_size):
-        logger.warning(
-            "head_dim %d with pages of %d has no CPU kernel; plain torch attention is used (slower)",
-            model.head_dim,
-            config.page_size,
-        )
-        return TorchAttention(pool)
-    warm_up(notice)
-    return CpuAttention(pool, model.num_heads, threads)
-
-
 def _scheduler(
     config: EngineConfig,
     model: ModelConfig,
@@ -183,6 +159,13 @@ def _scheduler(
         schedule_conservativeness=config.schedule_conservativeness,
     )
     return Scheduler(settings, kv, tokenizer.visible_bytes)
+
+
+def _name_kernel_folder() -> None:
+    """Compiled kernels are kept on disk, so their folder is named before one of them is imported."""
+    from sglang_lite.kernels.cpu.jit import prepare_cache  # Numba loads here, after the model's own errors
+
+    prepare_cache(env.cache_dir(), _grammar_sources())
 
 
 def _grammar_sources() -> Iterable[Path]:

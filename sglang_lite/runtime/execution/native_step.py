@@ -6,7 +6,7 @@ it, however its tokens were cut into chunks, and on any number of threads.
 
 from __future__ import annotations
 
-import logging
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,13 +24,12 @@ from sglang_lite.kernels.cpu.team import LENGTH
 from sglang_lite.runtime.attention.base import AttentionBackend
 from sglang_lite.runtime.attention.forward_batch import ForwardBatch
 from sglang_lite.runtime.attention.kv_pool import KvPool
+from sglang_lite.runtime.execution.native_threads import ThreadChoice
 from sglang_lite.runtime.execution.native_weights import Weights, load_weights, unsupported_weight
 from sglang_lite.runtime.execution.native_workspace import Workspace
 from sglang_lite.runtime.model.config import ModelConfig
 from sglang_lite.runtime.model.gguf_file import GgufFile
 from sglang_lite.runtime.model.rope import RotaryEmbedding
-
-logger = logging.getLogger(__name__)
 
 _ARCHITECTURES = ("llama",)
 
@@ -91,6 +90,7 @@ class NativeStep:
         self._weights = weights
         self._pool = kv_pool
         self._team = team
+        self._choice = ThreadChoice(team.count)
         self._group = config.num_heads // config.num_kv_heads
         self._rope = RotaryEmbedding(config.rope, config.head_dim)
         if freq_factors is not None:
@@ -144,7 +144,9 @@ class NativeStep:
         block[step.PAGE_TABLE], block[step.TABLE_WIDTH] = host.page_table.ctypes.data, host.page_table.shape[1]
         block[step.Q_STARTS], block[step.SEQ_LENS] = host.q_starts.ctypes.data, host.seq_lens.ctypes.data
         block[step.TILES], block[step.NUM_TILES] = tiles.ctypes.data, len(tiles)
-        self._run(step.layers_worker(), step.step_phases(self._config.num_layers), fb.num_tokens)
+        threads, start = self._choice.choose(fb.num_tokens), time.perf_counter()
+        self._run(step.layers_worker(), step.step_phases(self._config.num_layers), fb.num_tokens, threads)
+        self._choice.report(fb.num_tokens, threads, time.perf_counter() - start)
         return torch.from_numpy(x)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
@@ -154,12 +156,12 @@ class NativeStep:
         if len(rows):
             block = self._block
             block[step.TOKENS], block[step.X], block[step.LOGITS] = len(rows), rows.ctypes.data, out.ctypes.data
-            self._run(step.head_worker(), step.HEAD_PHASES, len(rows))
+            self._run(step.head_worker(), step.HEAD_PHASES, len(rows), self._choice.best)
         return torch.from_numpy(out[:, : self._config.vocab_size])
 
-    def _run(self, worker: int, phases: int, tokens: int) -> None:
+    def _run(self, worker: int, phases: int, tokens: int, threads: int) -> None:
         self._workspace.enter(self._block, tokens)
-        self._team.run(worker, self._block, phases)
+        self._team.run(worker, self._block, phases, threads)
 
     def _model_block(self) -> np.ndarray:
         """The int64 block with everything that is the same in all steps."""

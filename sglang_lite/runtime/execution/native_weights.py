@@ -130,7 +130,7 @@ def _write(path: Path, weights: Weights) -> None:
             out.write(_MAGIC + len(header).to_bytes(8, "little") + header)
             for name, weight in weights.items():
                 out.seek(start + entries[name][1])
-                out.write(memoryview(weight.data).cast("B"))
+                out.write(weight.data.reshape(-1).view(np.uint8).data)
             out.truncate(start + offset)
         os.replace(out.name, path)
     except OSError as error:
@@ -151,7 +151,7 @@ def _read(path: Path) -> Weights | None:
                 return None
             data = _aligned(header["size"])
             file.seek(start)
-            if file.readinto(memoryview(data)) != header["size"]:
+            if file.readinto(data.data) != header["size"]:
                 return None
     except (OSError, ValueError, KeyError):
         return None

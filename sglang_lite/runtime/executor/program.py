@@ -175,7 +175,9 @@ class RunningProgram:
                 branch.running = op
                 self._refs.append((branch, op))
             case ArgOp(name=name):
-                raise ProgramError(f"executing op {op.id}: the argument {name!r} has no value; run the program with one")
+                raise ProgramError(
+                    f"executing op {op.id}: the argument {name!r} has no value; run the program with one"
+                )
             case EndOp():
                 branch.is_ended = True
                 self._emit(OpDone(op.id))

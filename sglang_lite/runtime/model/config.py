@@ -73,6 +73,21 @@ class ModelConfig:
         window = self.windows[layer] if self.windows else None
         return LayerAttention(self.attention_scale, window, self.attention_soft_cap)
 
+    @property
+    def beyond_plain(self) -> tuple[str, ...]:
+        """What the model asks for beyond a Llama without settings, by name: for whoever runs plain ones only."""
+        asked = {
+            "sliding window": any(self.windows),
+            "attention scale": self.attention_scale is not None,
+            "attention soft cap": self.attention_soft_cap is not None,
+            "logit soft cap": self.logit_soft_cap is not None,
+            "embedding scale": self.embedding_scale != 1.0,
+            f"{self.activation} activation": self.activation != "silu",
+            "biases": self.qkv_bias or self.out_bias or self.mlp_bias,
+            "query and key norms": self.qk_norm,
+        }
+        return tuple(name for name, here in asked.items() if here)
+
     def check(self, path: Path) -> None:
         """See that the numbers go together.
 

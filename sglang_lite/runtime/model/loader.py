@@ -51,8 +51,9 @@ def load_model(path: str | Path, dtype: str = "float32") -> LoadedModel:
 
     Args:
         path: the file or the folder.
-        dtype: `float32`, or `auto`: the values that the file holds. Here both are the same: every stored value, of 32 or
-            16 bits or quantised, is a float32 number exactly or by its format's formula, and all is computed in float32.
+        dtype: `float32`, or `auto`: the values that the file holds. For these modules both are the same: every stored
+            value, of 32 or 16 bits or quantised, is a float32 number exactly or by its format's formula, and all is
+            computed in float32.
 
     Raises:
         ModelLoadError: a file is missing, damaged or of an unknown kind; names file and tensor.
@@ -81,16 +82,28 @@ def find_embedded_model() -> Path:
     )
 
 
-def _load_gguf(path: Path) -> LoadedModel:
+def open_gguf(path: Path) -> tuple[GgufFile, ModelConfig]:
+    """A GGUF file and its configuration, checked as `load_model` does, without reading a weight.
+
+    Raises:
+        ModelLoadError: see `load_model`.
+
+    """
     file = GgufFile(path)
     parts = file.metadata.get("split.count", 1)
     if parts not in (0, 1):
         raise ModelLoadError(
             f"{path}: this is one of {parts} parts of a model; merge them first (llama-gguf-split --merge)"
         )
-    entry, names = gguf_entry(gguf_architecture(file.metadata, file.path), file.path)
+    _, names = gguf_entry(gguf_architecture(file.metadata, file.path), file.path)
     config = gguf_config(file.metadata, has_head=names.head in file.tensors, path=file.path)
     _check_vocabulary(config, file)
+    return file, config
+
+
+def _load_gguf(path: Path) -> LoadedModel:
+    file, config = open_gguf(path)
+    entry, names = gguf_entry(config.architecture, file.path)
     module = entry.make(config, Fp32Linear)
     fill(module, weight_parts(config, names), file)
     return LoadedModel(config, module.eval(), file.metadata)

@@ -95,10 +95,10 @@ def resolve_model(model_path: str | None, hub: HubApi) -> ModelSource:
     if path.is_file():
         return _local_file(path)
     folder, colon, label = model_path.rpartition(":")
-    if colon and Path(folder).expanduser().is_dir():
+    if colon and folder and Path(folder).expanduser().is_dir():
         return _local_folder(Path(folder).expanduser(), label)
     form = _HUB_FORM.fullmatch(model_path)
-    if form is None or form["repo"].endswith(".gguf"):
+    if form is None or form["repo"].endswith(".gguf") or (form["revision"] and form["last_revision"]):
         raise ModelLoadError(f"{model_path}: no such file or folder (a model path is {FORMS})")
     repo, revision = form["repo"], form["revision"] or form["last_revision"]
     files = hub.list_files(repo, revision)
@@ -148,8 +148,7 @@ def _choose_gguf(names: Sequence[str], label: str | None, where: str) -> str:
     wanted = models
     if label is not None:
         wanted = [name for name in models if quantization_label(name) == label.upper()]
-    name = _only(wanted, models, where, f"a GGUF file labelled {label!r}" if label else "one GGUF file")
-    return name
+    return _only(wanted, models, where, f"a GGUF file labelled {label!r}" if label else "one GGUF file")
 
 
 def _only(wanted: Sequence[str], known: Sequence[str], where: str, what: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from sglang_lite.runtime.memory.hold import PageCopy
 from sglang_lite.runtime.memory.kv import KvHold
-from sglang_lite.runtime.scheduler.plan import ForwardMode, LogprobTarget, Plan, RowPlan, SampleSpec
+from sglang_lite.runtime.scheduler.plan import FUTURE_TOKEN, ForwardMode, LogprobTarget, Plan, RowPlan, SampleSpec
 from sglang_lite.runtime.scheduler.req import Req
 
 
@@ -37,27 +37,41 @@ class BatchRow:
     num_input_logprobs: int = 0
     edge: int | None = None
 
+    @property
+    def is_live(self) -> bool:
+        """The hold is still the request's; if not, the request has ended and the row's result is nobody's."""
+        if self.edge is None:
+            return self.req.hold is self.hold
+        return self.req.score is not None and self.req.score.holds.get(self.edge) is self.hold
+
 
 class ScheduleBatch:
-    """The rows of step `step` as one table: row i of the plan is `rows[i]`, whatever is added."""
+    """The rows of step `step` as one table: row i of the plan is `rows[i]`, whatever is added.
+
+    A row may be added while the step before is in flight: it starts where that one's row will end
+    (`Req.planned_len`), and a decode row's token may be the one that it will give.
+    """
 
     def __init__(self, step: int, page_size: int) -> None:
         self.step = step
         self.rows: list[BatchRow] = []
         self.copies: list[PageCopy] = []
-        self.rids: set[str] = set()
+        self.reqs: dict[str, Req] = {}
+        self.num_tokens = 0
         self._page_size = page_size
 
     def add_extend(self, req: Req, end: int) -> None:
         """Compute the request's tokens from what is committed up to `end`; the last of them samples."""
         hold = _hold_of(req)
-        start = hold.committed_len
+        start = req.planned_len
         assert start < end <= req.seq_len, f"request {req.rid!r} extends from {start} to {end} of {req.seq_len} tokens"
         targets = _input_targets(req, start, end)
         num_input = len(targets)
         is_last = end == req.seq_len
         if is_last and req.score is not None:
             targets.append(LogprobTarget(end - start - 1, req.score.tree.first_tokens(None)))
+        elif is_last and not req.samples and req.logprob is not None and (req.logprob.top_num or req.logprob.token_ids):
+            targets.append(LogprobTarget(end - start - 1, req.logprob.token_ids, req.logprob.top_num))
         plan = RowPlan(
             rid=req.rid,
             input_ids=tuple(req.ids[start:end].tolist()),
@@ -67,16 +81,20 @@ class ScheduleBatch:
             targets=tuple(targets),
         )
         self._add(BatchRow(req, hold, plan, RowKind.EXTEND, num_input))
+        req.planned_len = end
+        req.num_pending += plan.sample is not None
 
     def add_decode(self, req: Req) -> None:
-        """Compute the request's last token and sample the next."""
+        """Compute the request's last token, or the one that is in flight, and sample the next."""
         hold = _hold_of(req)
-        end = req.seq_len
-        assert hold.committed_len == end - 1, (
-            f"request {req.rid!r} decodes with {hold.committed_len} of {end} committed"
-        )
-        plan = RowPlan(req.rid, (req.output_ids[-1],), end - 1, self._pages(hold, end), _sample_spec(req))
-        self._add(BatchRow(req, hold, plan, RowKind.DECODE))
+        start, end = req.planned_len, req.known_len
+        assert start == end - 1, f"request {req.rid!r} decodes with {start} of {end} planned"
+        is_future = req.num_pending > 0
+        input_ids = (FUTURE_TOKEN,) if is_future else (req.output_ids[-1],)
+        pages, sample = self._pages(hold, end), _sample_spec(req)
+        self._add(BatchRow(req, hold, RowPlan(req.rid, input_ids, start, pages, sample, (), is_future), RowKind.DECODE))
+        req.planned_len = end
+        req.num_pending += 1
 
     def add_edge(self, req: Req, edge: int, hold: KvHold) -> None:
         """Compute an edge of the request's choices, and the tokens before it in its first page that are not there."""
@@ -100,9 +118,18 @@ class ScheduleBatch:
         mode = ForwardMode.MIXED if len(kinds) == 2 else ForwardMode.EXTEND if False in kinds else ForwardMode.DECODE
         return Plan(self.step, mode, tuple(row.plan for row in self.rows), tuple(self.copies))
 
+    def resolve(self, plan: Plan) -> Plan:
+        """`plan`, which is this batch's, with every token known; rows of requests that have ended give nothing."""
+        return replace(plan, rows=tuple(_resolved(row) for row in self.rows))
+
+    def has(self, req: Req) -> bool:
+        """The request has a row here; another one of the same id does not count."""
+        return self.reqs.get(req.rid) is req
+
     def _add(self, row: BatchRow) -> None:
         self.rows.append(row)
-        self.rids.add(row.req.rid)
+        self.reqs[row.req.rid] = row.req
+        self.num_tokens += row.plan.extend_len
 
     def _pages(self, hold: KvHold, end: int) -> NDArray[np.int32]:
         # A copy: the hold's row may be rewritten while a runner still reads the plan.
@@ -114,11 +141,19 @@ def _hold_of(req: Req) -> KvHold:
     return req.hold
 
 
+def _resolved(row: BatchRow) -> RowPlan:
+    plan, req = row.plan, row.req
+    if plan.is_future:
+        token = req.output_ids[-1] if req.output_ids else 0  # 0: it has ended without one, nobody reads what comes
+        plan = replace(plan, input_ids=(token,), is_future=False)
+    return plan if row.is_live else replace(plan, sample=None, targets=())
+
+
 def _sample_spec(req: Req) -> SampleSpec:
     return SampleSpec(
         params=req.params,
         seed=req.params.seed or 0,
-        position=req.seq_len,
+        position=req.known_len,
         prompt_ids=req.add.input_ids,
         output_ids=req.output_ids,
         grammar=req.grammar,
@@ -131,12 +166,13 @@ def _input_targets(req: Req, start: int, end: int) -> list[LogprobTarget]:
     missing = req.next_input_logprob
     if missing is None or req.logprob is None:
         return []
-    assert start <= max(missing - 1, 0), (
+    has_row_in_flight = req.hold is not None and req.hold.committed_len < start
+    assert has_row_in_flight or start <= max(missing - 1, 0), (
         f"request {req.rid!r} needs token {missing - 1} computed, its row begins at {start}"
     )
     ids: Sequence[int] = req.add.input_ids
     asked, top_num = req.logprob.token_ids, req.logprob.top_num
     return [
         LogprobTarget(position - 1 - start, (ids[position], *asked), top_num)
-        for position in range(max(missing, 1), min(end + 1, req.prompt_len))
+        for position in range(max(missing, start + 1), min(end + 1, req.prompt_len))
     ]

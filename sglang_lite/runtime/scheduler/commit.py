@@ -12,7 +12,7 @@ from sglang_lite.errors import ExecutionError
 from sglang_lite.runtime.memory.kv import KvManager
 from sglang_lite.runtime.scheduler.batch import BatchRow, RowKind, ScheduleBatch
 from sglang_lite.runtime.scheduler.live import LiveReqs
-from sglang_lite.runtime.scheduler.messages import FinishReason, ReqOutput, TokenLogprob
+from sglang_lite.runtime.scheduler.messages import NO_TOKEN, FinishReason, ReqOutput, TokenLogprob
 from sglang_lite.runtime.scheduler.plan import RowResult, TargetResult
 from sglang_lite.runtime.scheduler.req import Req, ReqState
 
@@ -34,6 +34,7 @@ class Committer:
     Attributes:
         outputs: not delivered yet.
         num_computed, num_output: tokens over all requests so far.
+        num_dropped: rows whose request had ended before they were committed.
 
     """
 
@@ -41,21 +42,30 @@ class Committer:
         self.outputs: list[ReqOutput] = []
         self.num_computed = 0
         self.num_output = 0
+        self.num_dropped = 0
         self._kv = kv
         self._live = live
 
     def apply(self, batch: ScheduleBatch, results: Sequence[RowResult]) -> None:
-        """Take the results of a batch, one a row, in its order."""
-        for row in batch.rows:
+        """Take the results of a batch, one a row, in its order; those of requests that have ended are dropped."""
+        live: list[tuple[BatchRow, RowResult]] = []
+        for row, result in zip(batch.rows, results, strict=True):
+            if not row.is_live:
+                self.num_dropped += 1
+                continue
+            live.append((row, result))
             self._kv.commit(row.hold, row.plan.seq_len)
+            if row.plan.sample is not None:
+                row.req.num_pending -= 1
             if row.kind is not RowKind.DECODE:
                 row.req.computed_tokens += row.plan.extend_len
                 self.num_computed += row.plan.extend_len
-        for row, result in zip(batch.rows, results, strict=True):
+        for row, result in live:
             if row.req.finished_reason is None:
                 self._apply_row(row, result)
-        for req in [req for req in self._live.scoring if req.rid in batch.rids]:
-            self._settle_edges(req)
+        if self._live.scoring:
+            for req in [req for req in self._live.scoring if batch.has(req)]:
+                self._settle_edges(req)
 
     def finish(self, req: Req, reason: FinishReason, news: News = NO_NEWS) -> None:
         """End a request wherever it is outside the queue: its memory is free, its one terminal message is due."""
@@ -78,6 +88,8 @@ class Committer:
             self.fail(req, result.error)
         elif row.kind is RowKind.EDGE:
             assert req.score is not None, f"request {req.rid!r} has no choices"
+            assert row.edge is not None, f"an edge row of request {req.rid!r} has no edge"
+            req.score.in_flight.discard(row.edge)
             req.score.tree.store(row.edge, result.targets)
         elif row.kind is RowKind.DECODE:
             self._take_token(req, result)
@@ -90,17 +102,15 @@ class Committer:
         self._kv.checkpoint(hold, req.ids)
         if hold.committed_len < req.fill_len:
             return
-        self._live.fresh.remove(req)
+        self._live.prefilled(req)
+        after_prompt = result.targets[row.num_input_logprobs :]
         if req.score is not None:
-            req.score.tree.store(None, result.targets[row.num_input_logprobs :])
-            self._live.scoring.append(req)
+            req.score.tree.store(None, after_prompt)
             self._settle_edges(req)
         elif req.samples:
-            self._live.completed.append(req)
             self._take_token(req, result)
         else:
-            self._live.completed.append(req)
-            self.finish(req, FinishReason("length"))
+            self.finish(req, FinishReason("length"), News(logprobs=_without_token(req, after_prompt)))
 
     def _take_token(self, req: Req, result: RowResult) -> None:
         token_id = result.token_id
@@ -122,11 +132,11 @@ class Committer:
             self._emit(req, news)
 
     def _settle_edges(self, req: Req) -> None:
-        """Let go of edges that nothing pending needs; end the request when nothing is pending."""
+        """Let go of edges that nothing to come needs; end the request when nothing is to come."""
         score = req.score
         assert score is not None and req.state is ReqState.SCORING, f"request {req.rid!r} is {req.state}, not scoring"
         self._live.release_edges(req, score.idle_edges)
-        if not score.pending:
+        if score.is_done:
             self.finish(req, FinishReason("stop"))
 
     def _emit(self, req: Req, news: News) -> None:
@@ -152,6 +162,14 @@ class Committer:
                 usage=req.usage() if reason is not None else None,
             )
         )
+
+
+def _without_token(req: Req, results: Sequence[TargetResult]) -> tuple[TokenLogprob, ...]:
+    """The distribution after the prompt of a request that generates nothing, if it asked for more than the token's own."""
+    if not results or req.logprob is None:
+        return ()
+    asked = tuple(zip(req.logprob.token_ids, results[0].logprobs, strict=True))
+    return (TokenLogprob(NO_TOKEN, None, results[0].top, asked),)
 
 
 def _store_input_logprobs(row: BatchRow, results: Sequence[TargetResult]) -> None:

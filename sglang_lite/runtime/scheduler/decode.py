@@ -17,21 +17,31 @@ class DecodePlanner:
         self._kv = kv
         self._live = live
 
-    def grow(self, planned: Container[str]) -> list[Req]:
-        """Running requests that have room for their last token's KV, after retracting those that stand in the way.
+    def grow(self, planned: Container[str], *, may_retract: bool) -> list[Req] | None:
+        """Running requests that have room for their next row, after retracting those that stand in the way.
+
+        Left out are those that end in flight for certain: by length, or by an abort.
 
         Args:
             planned: requests with rows in this step; they are not retracted.
+            may_retract: False while a step is in flight, since its results are still to come. Then, where memory is
+                short, nobody decodes in this step (None), and the next one knows more.
         """
-        short = self._short()
+        reqs = [req for req in self._live.running if not _ends_in_flight(req)]
+        short = _short(reqs)
+        if not short:
+            return reqs
         while len(short) * self._kv.page_size > self._kv.available_tokens:
+            if not may_retract:
+                return None
             victim = self._live.victim(planned)
             if victim is None:
                 break
             self._live.retract(victim)
-            short = self._short()
-        stuck = {req.rid for req in short if req.hold is None or not self._kv.grow(req.hold, req.seq_len)}
-        return [req for req in self._live.running if req.rid not in stuck]
+            reqs = [req for req in reqs if req is not victim]
+            short = _short(reqs)
+        stuck = {req.rid for req in short if req.hold is None or not self._kv.grow(req.hold, req.planned_len + 1)}
+        return [req for req in reqs if req.rid not in stuck]
 
     def add_rows(self, batch: ScheduleBatch, reqs: list[Req]) -> None:
         """Add a decode row for each of `reqs`, which have grown."""
@@ -40,5 +50,10 @@ class DecodePlanner:
         if reqs:
             self._live.ratio.decay()
 
-    def _short(self) -> list[Req]:
-        return [req for req in self._live.running if req.hold is not None and req.seq_len > req.hold.allocated_len]
+
+def _ends_in_flight(req: Req) -> bool:
+    return req.end_reason is not None or len(req.output_ids) + req.num_pending >= req.text.rules.max_new_tokens
+
+
+def _short(reqs: list[Req]) -> list[Req]:
+    return [req for req in reqs if req.hold is not None and req.planned_len >= req.hold.allocated_len]

@@ -12,7 +12,6 @@ from sglang_lite.runtime.scheduler.messages import AddReq, VisibleBytes
 from sglang_lite.runtime.scheduler.req import Req
 from sglang_lite.runtime.scheduler.score import ScoreState, ScoreTree
 
-
 _LAST_RANK = 1 << 62
 
 

@@ -16,7 +16,8 @@ class LiveReqs:
     Attributes:
         prefilling: the one request whose prompt is computed in pieces; or None.
         fresh: requests whose prompt is finished in the step that is planned or in flight.
-        completed: prefills completed in the last step; they join `running` at the next choice.
+        completed: prefills completed in the last step; they join `running` at the next choice. Where that is made ahead
+            of the commit, those in flight that will give a token join too.
         running: requests that decode.
         scoring: requests whose prompt is computed and whose choices are not all scored.
 
@@ -53,6 +54,17 @@ class LiveReqs:
             if req.score is not None:
                 yield from req.score.holds.values()
 
+    def join_ahead(self) -> None:
+        """The next choice is made while the prompts of the fresh ones are in flight: their first tokens will come."""
+        self.completed += [req for req in self.fresh if req.samples]
+        self.fresh = [req for req in self.fresh if not req.samples]
+
+    def prefilled(self, req: Req) -> None:
+        """A fresh request's prompt is computed; if it joined ahead, it is in its place already."""
+        if req in self.fresh:
+            self.fresh.remove(req)
+            (self.completed if req.score is None else self.scoring).append(req)
+
     def drop(self, req: Req, *, keep_prefix: bool) -> None:
         """Take everything from a request; with `keep_prefix` its computed tokens stay in the cache."""
         if self.prefilling is req:
@@ -65,6 +77,7 @@ class LiveReqs:
         assert req.hold is not None, f"request {req.rid!r} is dropped and holds nothing"
         self.kv.release(req.hold, req.ids if keep_prefix else None)
         req.hold = None
+        req.planned_len = req.num_pending = 0
 
     def release_edges(self, req: Req, edges: list[int]) -> None:
         """Give back what scored edges hold, children before parents."""
@@ -85,11 +98,14 @@ class LiveReqs:
         self._queue.add(req)
 
     def victim(self, planned: Container[str]) -> Req | None:
-        """Whom to retract: least output, then longest prompt, then newest; not one with a row in the step.
+        """Whom to retract: last rank, then least output, longest prompt, newest; not one with a row in the step.
 
         None: at most one request could be taken, and one is always kept.
         """
         candidates = [req for req in self if req.rid not in planned]
         if len(candidates) < 2:
             return None
-        return min(candidates, key=lambda req: (len(req.output_ids), -req.prompt_len, tuple(-n for n in req.order)))
+        return min(
+            candidates,
+            key=lambda req: (-req.rank, len(req.output_ids), -req.prompt_len, tuple(-n for n in req.order)),
+        )

@@ -82,9 +82,7 @@ def order_waiting(
     return aged + _by_policy(policy, fresh, moment, probe, path)
 
 
-def _by_policy(
-    policy: SchedulePolicy, reqs: list[W], moment: Moment, probe: Probe[W], path: Path[W]
-) -> list[W]:
+def _by_policy(policy: SchedulePolicy, reqs: list[W], moment: Moment, probe: Probe[W], path: Path[W]) -> list[W]:
     match policy:
         case "lpm":
             return sorted(reqs, key=lambda req: (req.rank, req.order[1], -probe(req), req.order))

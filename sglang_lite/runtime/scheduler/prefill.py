@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from sglang_lite.runtime.memory.kv import KvManager
 from sglang_lite.runtime.scheduler.admission import Grant, NewTokenRatio, PrefillAdder, Refusal, reserved_tokens
-from sglang_lite.runtime.scheduler.batch import ScheduleBatch
+from sglang_lite.runtime.scheduler.batch import RowKind, ScheduleBatch
 from sglang_lite.runtime.scheduler.config import SchedulerConfig
 from sglang_lite.runtime.scheduler.live import LiveReqs
-from sglang_lite.runtime.scheduler.policy import order_waiting
+from sglang_lite.runtime.scheduler.policy import Moment, order_waiting
 from sglang_lite.runtime.scheduler.queue import WaitingQueue
 from sglang_lite.runtime.scheduler.req import Req
 from sglang_lite.runtime.scheduler.sharing import StepPrefixes
@@ -30,15 +30,22 @@ class PrefillPlanner:
         self._live = live
         self._ratio = ratio
 
-    def add_rows(self, batch: ScheduleBatch, running: Sequence[Req], num_decode: int) -> None:
+    def add_rows(
+        self, batch: ScheduleBatch, running: Sequence[Req], num_decode: int, ahead: ScheduleBatch | None = None
+    ) -> None:
         """Add rows for as much prefill as the budgets allow.
 
         Args:
+            ahead: the step in flight; what its rows compute is worth waiting for.
             running: who decodes, in this step or later; their future KV is kept in reserve.
             num_decode: decode rows that run in the same step.
         """
         adder = self._make_adder(running, num_decode)
-        prefixes = StepPrefixes(self._kv.page_size, self._config.min_shared_tokens)
+        page = self._kv.page_size
+        prefixes = StepPrefixes(page, self._config.min_shared_tokens)
+        for row in ahead.rows if ahead is not None else ():
+            if row.kind is RowKind.EXTEND and row.is_live:
+                prefixes.add_leader(row.req.page_keys(page)[: row.plan.seq_len // page])
         has_memory = self._continue_chunk(batch, adder, prefixes)
         for req in list(self._live.scoring):
             has_memory = self._add_edges(batch, adder, req) and has_memory
@@ -48,7 +55,7 @@ class PrefillPlanner:
     def _make_adder(self, running: Sequence[Req], num_decode: int) -> PrefillAdder:
         config, page = self._config, self._kv.page_size
         reserved = reserved_tokens(((r.tokens_left, r.params.ignore_eos) for r in running), self._ratio.value)
-        decode_need = page * sum(r.hold is not None and r.seq_len > r.hold.allocated_len for r in running)
+        decode_need = page * sum(r.hold is not None and r.planned_len >= r.hold.allocated_len for r in running)
         decode_need = decode_need if num_decode else 0
         chunk = config.chunked_prefill_size
         return PrefillAdder(
@@ -66,9 +73,12 @@ class PrefillPlanner:
         req = self._live.prefilling
         if req is None:
             return True
+        if req.end_reason is not None:
+            adder.may_cut = False  # it keeps its place until its row in flight is committed
+            return True
         hold = req.hold
         assert hold is not None and adder.rem_chunk is not None, f"request {req.rid!r} is cut without a chunk size"
-        page, start = self._kv.page_size, hold.committed_len
+        page, start = self._kv.page_size, req.planned_len
         room = hold.allocated_len + max(self._kv.available_tokens - adder.decode_need, 0)
         # All but the end of the prompt are whole pages, so a cut falls between two.
         end = min(req.fill_len, start + adder.rem_chunk, room)
@@ -92,7 +102,7 @@ class PrefillPlanner:
         score = req.score
         assert score is not None and req.hold is not None, f"request {req.rid!r} is scoring without choices"
         page, num_rows = self._kv.page_size, 0
-        while score.pending:
+        while score.pending and req.end_reason is None:
             edge = score.tree.edges[score.pending[0]]
             parent = req.hold if edge.parent is None else score.holds[edge.parent]
             at_len = req.prompt_len + edge.start
@@ -108,6 +118,7 @@ class PrefillPlanner:
             if admission is None:
                 return num_rows > 0
             index = score.pending.pop(0)
+            score.in_flight.add(index)
             score.holds[index] = admission.hold
             batch.copies.extend(admission.copies)
             batch.add_edge(req, index, admission.hold)
@@ -118,8 +129,10 @@ class PrefillPlanner:
     def _admit(self, batch: ScheduleBatch, adder: PrefillAdder, prefixes: StepPrefixes) -> None:
         if not len(self._queue) or adder.rem_slots <= 0 or adder.refusal_for_more(self._kv.available_tokens):
             return
-        window = self._queue.window(self._config.scan_window)
-        for req in order_waiting(self._config.schedule_policy, window, self._queue.num_admitted, self._probe):
+        config = self._config
+        window = self._queue.window(config.scan_window)
+        moment = Moment(self._queue.clock, batch.step, config.random_seed)
+        for req in order_waiting(config.schedule_policy, window, moment, self._probe, self._cached_path):
             prefix_len = self._probe(req)
             if prefixes.should_wait(req.page_keys(self._kv.page_size), prefix_len, req.match_limit, req.seq_len):
                 continue
@@ -142,6 +155,7 @@ class PrefillPlanner:
         self._queue.admitted(req)
         req.hold = admission.hold
         req.fill_len = req.seq_len
+        req.planned_len = admission.hold.cached_len
         if req.cached_tokens is None:
             req.cached_tokens = admission.hold.cached_len
         batch.copies.extend(admission.copies)
@@ -154,6 +168,10 @@ class PrefillPlanner:
 
     def _probe(self, req: Req) -> int:
         return self._kv.probe(req.add.namespace, req.ids, req.match_limit)
+
+    def _cached_path(self, req: Req) -> list[int]:
+        page = self._kv.page_size
+        return req.page_keys(page)[: self._probe(req) // page]
 
 
 def _fits(adder: PrefillAdder, cost: int) -> bool:

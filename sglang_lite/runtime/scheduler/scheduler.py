@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from sglang_lite.errors import CancelledError, KvOutOfMemoryError, RequestError, SglangLiteError
-from sglang_lite.runtime.memory.kv import KvManager, KvStatistics
+from sglang_lite.errors import CancelledError, KvOutOfMemoryError, QueueFullError, RequestError, SglangLiteError
+from sglang_lite.runtime.memory.kv import KvManager
 from sglang_lite.runtime.scheduler.admission import NewTokenRatio
 from sglang_lite.runtime.scheduler.batch import ScheduleBatch
 from sglang_lite.runtime.scheduler.commit import Committer
@@ -26,46 +26,22 @@ from sglang_lite.runtime.scheduler.messages import (
     Usage,
     VisibleBytes,
 )
+from sglang_lite.runtime.scheduler.places import check_places
 from sglang_lite.runtime.scheduler.plan import Plan, StepResult
 from sglang_lite.runtime.scheduler.policy import choose_next
 from sglang_lite.runtime.scheduler.prefill import PrefillPlanner
 from sglang_lite.runtime.scheduler.queue import WaitingQueue
 from sglang_lite.runtime.scheduler.req import Req, ReqState
-
-
-@dataclass(frozen=True, slots=True)
-class SchedulerStatistics:
-    """Requests by place now, tokens since the start, and the memory's own counts."""
-
-    step: int
-    waiting: int
-    waiting_for_grammar: int
-    prefilling: int
-    running: int
-    scoring: int
-    cached_tokens: int
-    """Prompt tokens found in the cache, at every admission."""
-    computed_tokens: int
-    """Prompt and choice tokens whose KV was computed, recomputation after a retract included."""
-    forced_tokens: int
-    output_tokens: int
-    retractions: int
-    new_token_ratio: float
-    kv: KvStatistics
-
-    @property
-    def hit_rate(self) -> float:
-        """Share of the prompt tokens that came from the cache; 0.0 before the first."""
-        total = self.cached_tokens + self.computed_tokens
-        return self.cached_tokens / total if total else 0.0
+from sglang_lite.runtime.scheduler.statistics import SchedulerStatistics
 
 
 class Scheduler:
     """Decides what runs in each step; owns every request from its message to its terminal output.
 
-    Call `step`, run the plan, call `commit` with the result (of no rows, if the plan has none), and so on. Messages may
-    come through `receive` at any time, while a plan is in flight as well; what they end at once is
-    delivered by the next `commit`. One thread owns it.
+    Call `step`, run the plan, call `commit` with the result (of no rows, if the plan has none), and so on; with overlap
+    the next `step` may come before that `commit`, and the plan is `resolve`d after it (see `loop.py`). Messages
+    may come through `receive` at any time, while a plan is in flight as well; what they end at once is delivered by
+    the next `commit`. One thread owns it.
 
     Args:
         kv: the memory; its rows must reach to the context.
@@ -82,16 +58,18 @@ class Scheduler:
         self.config = config
         self.kv = kv
         self._ratio = NewTokenRatio(config.schedule_conservativeness)
-        self._queue = WaitingQueue(config.ageing_slack)
+        self._queue = WaitingQueue(config.ageing_tokens)
         self._live = LiveReqs(kv, self._queue, self._ratio)
         self._intake = Intake(config, kv, visible_bytes)
         self._prefill = PrefillPlanner(config, kv, self._queue, self._live, self._ratio)
         self._decode = DecodePlanner(kv, self._live)
         self._commit = Committer(kv, self._live)
         self._reqs: dict[str, Req] = {}
-        self._in_flight: ScheduleBatch | None = None
+        self._in_flight: deque[ScheduleBatch] = deque()
+        self._most_in_flight = 1 if config.disable_overlap_schedule else 2
         self._step = 0
         self._num_arrived = 0
+        self._num_refused = 0
 
     @property
     def has_work(self) -> bool:
@@ -131,31 +109,44 @@ class Scheduler:
                     self.kv.set_next_use(lease, next_use)
 
     def step(self, messages: Sequence[Message] = ()) -> Plan:
-        """Take messages and plan the next forward; the plan must be committed before the next step.
+        """Take messages and plan the next forward.
+
+        With overlap, the plan before may still be in flight. Then nobody is retracted and nobody fails for lack of
+        memory, since its results may make room: where only that would help, the plan has no rows.
 
         Raises:
             RequestError: see `receive`; then nothing is planned.
         """
-        assert self._in_flight is None, f"step {self._step} is not committed yet"
+        assert len(self._in_flight) < self._most_in_flight, f"step {self._in_flight[0].step} is not committed yet"
         self.receive(messages)
         self._step += 1
         self.kv.begin_plan()
         if not len(self._live):
             self._ratio.reset()
         batch = self._make_batch()
-        while not batch.rows and (len(self._live) or len(self._queue)):
+        while not batch.rows and not self._in_flight and (len(self._live) or len(self._queue)):
             self._make_room()
             batch = self._make_batch()
-        self._in_flight = batch
+        self._queue.clock += batch.num_tokens
+        self._in_flight.append(batch)
         return batch.to_plan()
 
+    def resolve(self, plan: Plan) -> Plan:
+        """The last plan as it can be run, the one before it being committed: every token known, and nothing asked for
+        in rows whose request has ended meanwhile. Such a row still runs, and is dropped at its commit.
+        """
+        assert len(self._in_flight) == 1, f"plan {plan.step} is launched with {len(self._in_flight)} plans in flight"
+        batch = self._in_flight[0]
+        assert plan.step == batch.step, f"plan {plan.step} is launched, in flight is step {batch.step}"
+        return batch.resolve(plan)
+
     def commit(self, result: StepResult) -> list[ReqOutput]:
-        """Take the result of the last plan; returns what changed for requests, since the last commit and by it."""
-        batch = self._in_flight
-        assert batch is not None, f"result of step {result.step} with no plan in flight"
+        """Take the result of the oldest plan in flight; returns what changed for requests, since the last commit and by it."""
+        assert self._in_flight, f"result of step {result.step} with no plan in flight"
+        batch = self._in_flight[0]
         assert result.step == batch.step, f"result of step {result.step}, the plan in flight is step {batch.step}"
         assert len(result.rows) == len(batch.rows), f"{len(result.rows)} results for {len(batch.rows)} rows"
-        self._in_flight = None
+        self._in_flight.popleft()
         self._commit.apply(batch, result.rows)
         outputs, self._commit.outputs = self._commit.outputs, []
         for output in outputs:
@@ -166,7 +157,7 @@ class Scheduler:
     def retract(self, rid: str) -> bool:
         """Take a request off the memory and back to the queue; False: it holds none, or has a row in flight."""
         req = self._reqs.get(rid)
-        if req is None or req.hold is None or (self._in_flight is not None and rid in self._in_flight.rids):
+        if req is None or req.hold is None or self._is_in_flight(req):
             return False
         self._live.retract(req)
         return True
@@ -177,7 +168,7 @@ class Scheduler:
 
     def statistics(self) -> SchedulerStatistics:
         """Counts now and since the start."""
-        live, kv = self._live, self.kv.statistics()
+        live, kv, commit = self._live, self.kv.statistics(), self._commit
         return SchedulerStatistics(
             step=self._step,
             waiting=len(self._queue),
@@ -186,38 +177,21 @@ class Scheduler:
             running=len(live.running) + len(live.completed),
             scoring=len(live.scoring),
             cached_tokens=kv.cached_tokens,
-            computed_tokens=self._commit.num_computed,
+            computed_tokens=commit.num_computed,
             forced_tokens=0,
-            output_tokens=self._commit.num_output,
+            output_tokens=commit.num_output,
             retractions=live.num_retracts,
+            refused=self._num_refused,
+            dropped_rows=commit.num_dropped,
             new_token_ratio=self._ratio.value,
+            queue=self._queue.statistics(),
             kv=kv,
         )
 
     def check_invariants(self) -> None:
         """Assert that places, states, cursors and the memory's ledger agree; for tests, costs a walk over everything."""
-        live = self._live
-        self.kv.check_ledger(list(live.holds()))
-        places = [*live, *self._queue, *self._queue.waiting_for_grammar]
-        unfinished = {rid for rid, req in self._reqs.items() if req.finished_reason is None}
-        assert len(places) == len({id(req) for req in places}), "a request is in two places"
-        assert {req.rid for req in places} == unfinished, "requests in places are not the unfinished ones"
-        for req in (*self._queue, *self._queue.waiting_for_grammar):
-            assert req.hold is None, f"request {req.rid!r} waits and holds memory"
-            assert req.score is None or not req.score.holds, f"request {req.rid!r} waits and holds edges"
-        for req in (*live.running, *live.completed):
-            assert req.state is ReqState.RUNNING, (
-                f"request {req.rid!r} is among the running ones, its state is {req.state}"
-            )
-        for req in live.scoring:
-            assert req.state is ReqState.SCORING, (
-                f"request {req.rid!r} is among the scoring ones, its state is {req.state}"
-            )
-        assert self._in_flight is not None or not live.fresh, "a prefill is fresh outside a step"
-        for req in places:
-            hold = req.hold
-            assert req.sent_tokens == len(req.output_ids) == req.seq_len - req.prompt_len == req.text.num_tokens
-            assert hold is None or hold.committed_len <= min(hold.allocated_len, req.seq_len)
+        self.kv.check_ledger(list(self._live.holds()))
+        check_places(self._reqs, self._queue, self._live, self._in_flight)
 
     def _add(self, add: AddReq) -> None:
         self._num_arrived += 1
@@ -226,8 +200,36 @@ class Scheduler:
         except RequestError as error:
             self._refuse(add, error)
             return
+        if not self._has_place(req):
+            error = QueueFullError(
+                f"adding request {add.rid!r}: {self._queue.num_queued} requests wait already, max_queued_requests="
+                f"{self.config.max_queued_requests}; try again later"
+            )
+            self._num_refused += 1
+            self._refuse(add, error)
+            return
         self._reqs[add.rid] = req
         self._queue.add(req)
+
+    def _has_place(self, req: Req) -> bool:
+        """The queue takes one more, or one of a lower priority that has never run gives up its place."""
+        limit = self.config.max_queued_requests
+        if limit is None or self._queue.num_queued < limit:
+            return True
+        last = self._queue.last_below(req.rank)
+        if last is None:
+            return False
+        self._queue.remove(last)
+        self._num_refused += 1
+        error = QueueFullError(
+            f"request {last.rid!r} waited: the queue is full (max_queued_requests={limit}) and request {req.rid!r} has a "
+            "higher priority; try again later"
+        )
+        self._commit.finish(last, FinishReason("abort", error=error))
+        return True
+
+    def _is_in_flight(self, req: Req) -> bool:
+        return any(batch.has(req) for batch in self._in_flight)
 
     def _refuse(self, add: AddReq, error: SglangLiteError) -> None:
         usage = Usage(len(add.input_ids), 0, 0, 0)
@@ -238,7 +240,7 @@ class Scheduler:
         if req is None or req.finished_reason is not None or req.end_reason is not None:
             return
         reason = FinishReason("abort", error=error)
-        if self._in_flight is not None and rid in self._in_flight.rids:
+        if self._is_in_flight(req):
             req.end_reason = reason
             return
         if req.hold is None:
@@ -262,25 +264,30 @@ class Scheduler:
         """The rows that fit now, by the order of choice."""
         live, batching = self._live, self.config.batching
         batch = ScheduleBatch(self._step, self.kv.page_size)
+        ahead = self._in_flight[0] if self._in_flight else None
         grown: list[Req] | None = None
+        if ahead is not None:
+            live.join_ahead()
 
         def prefill(joined: Sequence[Req]) -> list[Req]:
             nonlocal grown
             live.running, live.completed = list(joined), []
             if batching == "decode-first":
-                grown = self._decode.grow(batch.rids)
+                grown = self._decode.grow(batch.reqs, may_retract=ahead is None)
             num_decode = 0 if batching == "prefill-first" else len(live.running)
-            self._prefill.add_rows(batch, live.running, num_decode)
+            self._prefill.add_rows(batch, live.running, num_decode, ahead)
             return [row.req for row in batch.rows]
 
         choice = choose_next(batching, live.running, live.completed, prefill)
         if choice.decode:
-            self._decode.add_rows(batch, self._decode.grow(batch.rids) if grown is None else grown)
+            if grown is None:
+                grown = self._decode.grow(batch.reqs, may_retract=ahead is None)
+            self._decode.add_rows(batch, grown or [])
         return batch
 
     def _make_room(self) -> None:
-        """Nothing can run: one request gives way to the oldest, or the only one cannot go on at all."""
-        live = sorted(self._live, key=lambda req: req.order)
+        """Nothing can run: one request gives way to the first, or the only one cannot go on at all."""
+        live = sorted(self._live, key=lambda req: (req.rank, req.order))
         if len(live) > 1:
             self._live.retract(live[-1])
             return

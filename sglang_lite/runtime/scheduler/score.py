@@ -135,25 +135,33 @@ class ScoreState:
     """How far one request's choices are scored.
 
     Attributes:
-        pending: edges whose rows have not run, parents first.
-        holds: what the edges that have run, or run in this step, hold of the memory; the prompt's hold outlives them.
+        pending: edges that have had no row yet, parents first.
+        in_flight: edges whose rows are not committed yet.
+        holds: what the edges that had a row hold of the memory; the prompt's hold outlives them.
 
     """
 
     def __init__(self, choices: Choices, max_row: int | None) -> None:
         self.tree = ScoreTree(choices, max_row)
         self.pending: list[int] = []
+        self.in_flight: set[int] = set()
         self.holds: dict[int, KvHold] = {}
         self.restart()
 
     @property
+    def is_done(self) -> bool:
+        """Every edge's row is committed."""
+        return not self.pending and not self.in_flight
+
+    @property
     def idle_edges(self) -> list[int]:
-        """Edges that hold memory and have nothing pending below them, children before parents."""
-        needed = {i for edge in self.pending for i in self.tree.path(edge)}
+        """Edges that hold memory and have nothing to come at or below them, children before parents."""
+        needed = {i for edge in (*self.pending, *self.in_flight) for i in self.tree.path(edge)}
         return [edge for edge in sorted(self.holds, reverse=True) if edge not in needed]
 
     def restart(self) -> None:
         """Nothing is scored; nothing may be held."""
         assert not self.holds, f"scoring starts anew while the edges {sorted(self.holds)} hold memory"
         self.tree.forget()
+        self.in_flight.clear()
         self.pending = [i for i, edge in enumerate(self.tree.edges) if edge.row_len]

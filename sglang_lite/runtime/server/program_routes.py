@@ -107,7 +107,8 @@ def _stream(service: Service, table: ProgramTable, program: ClientProgram, after
         try:
             async for event_id, data in reading:
                 yield event(data, event_id)
-            yield DONE
+            if not program.is_gone:  # else the stream breaks off, and its reader asks again and is told
+                yield DONE
         finally:
             await reading.aclose()
 

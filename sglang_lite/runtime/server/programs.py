@@ -28,6 +28,8 @@ class ClientProgram:
         self.num_ops = 0
         self.num_readers = 0
         self.is_closed = False
+        self.is_gone = False
+        """Ended by force: readers get no further event, and no end."""
         self.program: Program | None = None
         self.expiry: asyncio.TimerHandle | None = None
         self._loop = loop
@@ -40,6 +42,8 @@ class ClientProgram:
             self._loop.call_soon_threadsafe(self._take, event)
 
     def _take(self, event: Event) -> None:
+        if self.is_gone:
+            return
         self.events.append(event_to_json(event))
         self._num_open -= isinstance(event, OpDone | OpFailed)
         self._notify()
@@ -78,11 +82,13 @@ class ClientProgram:
             self._notify()
 
     def end(self) -> None:
-        """Stop everything."""
+        """Stop everything; readers are left."""
         assert self.program is not None, f"program {self.name} was opened"
+        self.is_gone = True
         if not self.is_over:
             self.program.cancel()
         self.close()
+        self._notify()
 
     async def read(self, after: int) -> AsyncGenerator[tuple[int, dict[str, Any]], None]:
         """(id, event) from the first one after `after` on, until the program is over."""
@@ -91,7 +97,7 @@ class ClientProgram:
             while after < len(self.events):
                 after += 1
                 yield after, self.events[after - 1]
-            if self.is_over:
+            if self.is_over or self.is_gone:
                 return
             await changed.wait()
 

@@ -15,7 +15,9 @@ print(target_name(), missing_features(), has_byte_dot_product())
 def on(**variables: str) -> str:
     """What a process with these variables sees."""
     command = [sys.executable, "-c", _SCRIPT]
-    return subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ | variables).stdout.strip()
+    return subprocess.run(
+        command, capture_output=True, text=True, check=True, env=os.environ | variables
+    ).stdout.strip()
 
 
 def test_the_target_is_this_machine_unless_said_otherwise() -> None:

@@ -11,7 +11,15 @@ from numba import carray, cfunc, types
 from sglang_lite.kernels.cpu import simd
 from sglang_lite.kernels.cpu.step_team import StepTeam
 from sglang_lite.kernels.cpu.team import (
-    FIELDS, GIVE_WAY, LENGTH, NEXT_THREAD, SYNC, THREADS, finish, next_units, phase_address,
+    FIELDS,
+    GIVE_WAY,
+    LENGTH,
+    NEXT_THREAD,
+    SYNC,
+    THREADS,
+    finish,
+    next_units,
+    phase_address,
 )  # fmt: skip
 
 _fetch_add: Any = simd.fetch_add

@@ -10,7 +10,9 @@ from sglang_lite.kernels.cpu.team import finish, next_units, phase_address, sync
 
 
 @njit(nogil=True)
-def work(sync: np.ndarray, thread: int, threads: int, units: int, phases: int, done: np.ndarray, order: np.ndarray) -> None:
+def work(
+    sync: np.ndarray, thread: int, threads: int, units: int, phases: int, done: np.ndarray, order: np.ndarray
+) -> None:
     """Mark each unit of each phase, and whether all of the phase before were marked by then."""
     for number in range(phases):
         phase = phase_address(sync.ctypes.data, number, threads)

@@ -241,3 +241,30 @@ def test_shutdown_fails_what_is_open_and_refuses_more() -> None:
 def test_an_unknown_template_is_refused() -> None:
     with pytest.raises(RequestError, match="chat_template='llama'"):
         ScriptedBackend(chat_template="llama")  # type: ignore[arg-type]
+
+
+def test_latencies_of_branches_run_side_by_side_and_order_on_a_branch_stays() -> None:
+    @function
+    def f(s: ProgramState) -> None:
+        forks = s.fork(2)
+        for i, fork in enumerate(forks):
+            fork += f"{i}" + gen("x") + "," + gen("y")
+        forks.join("concate_and_append")
+
+    backend = ScriptedBackend(lambda call: f"[{call.prompt}]", latency_s=0.01)
+    assert f.run(backend=backend).text() == "0[0],[0[0],]1[1],[1[1],]"
+    assert [call.name for call in backend.calls] == ["x", "x", "y", "y"]
+
+
+def test_a_gen_of_no_tokens_takes_no_reply() -> None:
+    @function
+    def f(s: ProgramState) -> None:
+        s += "a" + gen("none", max_tokens=0) + gen("nones", max_tokens=0, n=2) + gen("x")
+
+    state = f.run(backend=ScriptedBackend(["one"]))
+    assert (state["none"], state["nones"], state["x"]) == ("", ["", ""], "one")
+
+
+def test_a_latency_is_no_negative_number() -> None:
+    with pytest.raises(RequestError, match="latency_s=-1"):
+        ScriptedBackend(latency_s=-1)

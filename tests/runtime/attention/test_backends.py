@@ -6,7 +6,7 @@ import torch
 
 from sglang_lite.kernels.cpu.threads import KernelThreads
 from sglang_lite.runtime.attention import cpu
-from sglang_lite.runtime.attention.base import AttentionBackend
+from sglang_lite.runtime.attention.base import PLAIN, AttentionBackend, LayerAttention
 from sglang_lite.runtime.attention.cpu import CpuAttention
 from sglang_lite.runtime.attention.forward_batch import ForwardBatch
 from sglang_lite.runtime.attention.kv_pool import KvPool
@@ -18,10 +18,10 @@ def backend(kind: str, pool: KvPool, heads: int, threads: int = 1) -> AttentionB
     return TorchAttention(pool) if kind == "torch" else CpuAttention(pool, heads, KernelThreads(threads))
 
 
-def attend(kind: str, case: PagedCase, threads: int = 1) -> torch.Tensor:
+def attend(kind: str, case: PagedCase, threads: int = 1, options: LayerAttention = PLAIN) -> torch.Tensor:
     attention = backend(kind, case.pool, case.q.shape[1], threads)
     attention.plan(case.fb)
-    return attention.forward(case.q, case.k, case.v, 0)
+    return attention.forward(case.q, case.k, case.v, 0, options)
 
 
 @pytest.mark.parametrize("page_size", [1, 4, 16])
@@ -30,6 +30,39 @@ def test_the_cpu_backend_agrees_with_plain_torch(page_size: int) -> None:
     torch.testing.assert_close(
         attend("cpu", paged_case(*arguments)), attend("torch", paged_case(*arguments)), atol=2e-5, rtol=1e-5
     )
+
+
+OPTIONS = {
+    "scale": LayerAttention(scale=0.7),
+    "window": LayerAttention(window=9),
+    "soft cap": LayerAttention(soft_cap=1.5),
+    "all": LayerAttention(scale=2.0, window=20, soft_cap=3.0),
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_the_backends_agree_on_what_a_layer_does_differently(name: str) -> None:
+    arguments = ([0, 40, 3], [7, 1, 30], 16, 6, 2, 32)
+    cpu, plain = (attend(kind, paged_case(*arguments), options=OPTIONS[name]) for kind in ("cpu", "torch"))
+    torch.testing.assert_close(cpu, plain, atol=5e-5, rtol=1e-5)
+    assert not torch.allclose(cpu, attend("cpu", paged_case(*arguments)), atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["torch", "cpu"])
+def test_options_are_those_of_the_definition(kind: str) -> None:
+    """One row, one head, by hand: token 5 of 6 sees the last three keys, its scores scaled, then capped."""
+    case = paged_case([0], [6], 16, 1, 1, 16)
+    got = attend(kind, case, options=LayerAttention(scale=0.3, window=3, soft_cap=0.8))[5, 0]
+    scores = 0.8 * torch.tanh(case.k[3:, 0] @ case.q[5, 0] * 0.3 / 0.8)
+    torch.testing.assert_close(got, scores.softmax(0) @ case.v[3:, 0], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_threads_change_no_bit_of_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = ([0, 40, 300], [50, 1, 3], 16, 9, 3, 64)
+    one = attend("cpu", paged_case(*arguments), options=OPTIONS[name])
+    monkeypatch.setattr(cpu, "_WORTH_THREADS", 0)
+    assert torch.equal(attend("cpu", paged_case(*arguments), threads=2, options=OPTIONS[name]), one)
 
 
 def test_strided_inputs_are_taken() -> None:

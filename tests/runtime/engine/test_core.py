@@ -20,6 +20,7 @@ from sglang_lite.request_tree import (
     GenOp,
     OpDone,
     OpFailed,
+    OpScored,
     SamplingParams,
     SelectOp,
     TextOp,
@@ -315,6 +316,25 @@ def test_a_command_that_fails_during_the_end_keeps_nobody_waiting(
         break_engine(bench, ZeroDivisionError())
         assert isinstance(bench.error("running"), EngineStoppedError)
         assert isinstance(bench.error("behind it"), EngineStoppedError)
+
+
+def test_a_call_that_breaks_the_loop_is_told_why(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    def bad() -> None:
+        raise KeyError("broken state")
+
+    with caplog.at_level(logging.CRITICAL + 1), pytest.raises(EngineStoppedError, match="broken state"):
+        bench.core.call(bad)
+
+
+def test_the_end_reaches_a_select_that_waits_for_its_program(bench: Bench) -> None:
+    """No request is open any more: only the executor knows of it."""
+    bench.open_program(TextOp(1, 0, "a"), SelectOp(2, 0, "c", ("yes", "no"), "client"))
+    while not isinstance(bench.events.get(timeout=PATIENCE), OpScored):
+        pass
+    bench.core.stop()
+    end = bench.end_of(2)
+    assert isinstance(end, OpFailed)
+    assert isinstance(end.error, EngineStoppedError)
 
 
 def test_stop_ends_open_work_and_is_idempotent(bench: Bench) -> None:

@@ -267,6 +267,14 @@ def test_a_concat_join_of_idle_children_is_done_at_once(bench: Bench) -> None:
     assert late.port.requests["r1"].sampling.seed == bench.port.requests["r0"].sampling.seed
 
 
+def test_cancelling_a_child_fails_the_join_that_waits_for_it(bench: Bench) -> None:
+    bench.append(
+        TextOp(1, 0, "a"), ForkOp(2, 0, (1,)), GenOp(3, 1, "x", PARAMS), JoinOp(4, 0, (1,), "concat"), TextOp(5, 0, "b")
+    )
+    bench.executor.cancel("p", [1])
+    assert bench.failed(4) is bench.failed(5) is bench.failed(3)
+
+
 def test_programs_may_be_deep(bench: Bench) -> None:
     """A thousand joins in a row, forks in forks, and then a failure that goes all the way down and up again."""
     count, ops = 1000, list[Any]()

@@ -107,7 +107,10 @@ class Programs(RuleBasedStateMachine):
         self.ops: dict[int, Op] = {}
         self.branches = [0]
         self.is_closed = False
+        self.forks: list[tuple[int, tuple[int, ...]]] = []
+        self.roles: dict[int, bool] = {0: False}
         self.port.executor.open("p", self.events.append, 7)
+        self.append(lambda i: TextOp(i, 0, "go"))
 
     def append(self, make: Callable[[int], Op]) -> None:
         op = make(len(self.ops))
@@ -151,37 +154,40 @@ class Programs(RuleBasedStateMachine):
         self.append(lambda i: SelectOp(i, branch, "c", choices, method, needs_unconditional=method == "client"))
 
     @is_open
-    @rule(data=st.data(), begins=st.booleans())
-    def add_role(self, data: st.DataObject, begins: bool) -> None:
+    @rule(data=st.data(), is_wrong=st.integers(0, 9).map(lambda number: number == 9))
+    def add_role(self, data: st.DataObject, is_wrong: bool) -> None:
         branch = self.branch(data)
-        self.append(lambda i: RoleBeginOp(i, branch, "user") if begins else RoleEndOp(i, branch))
+        begins = not self.roles[branch]
+        self.append(lambda i: RoleBeginOp(i, branch, "user") if begins != is_wrong else RoleEndOp(i, branch))
+        self.roles[branch] = begins
 
     @is_open
     @precondition(lambda self: len(self.branches) < 7)
     @rule(data=st.data(), count=st.integers(1, 2))
     def fork(self, data: st.DataObject, count: int) -> None:
         branch = self.branch(data)
-        children = tuple(range(len(self.branches), len(self.branches) + count))
+        children = tuple(range(len(self.roles), len(self.roles) + count))
         self.append(lambda i: ForkOp(i, branch, children))
-        failed = [e.op for e in self.events if isinstance(e, OpFailed)]
-        if not (failed and failed[-1] == len(self.ops) - 1 and children[0] not in self.known_parents()):
-            self.branches.extend(children)
-
-    def known_parents(self) -> dict[int, int | None]:
-        return self.port.executor._programs["p"]._tree.parents if self.port.executor.num_programs else {}
+        self.branches.extend(children)
+        self.roles |= dict.fromkeys(children, self.roles[branch])
+        self.forks.append((branch, children))
 
     @is_open
-    @rule(data=st.data(), mode=st.sampled_from(["gather", "concat"]))
+    @precondition(lambda self: self.forks)
+    @rule(data=st.data(), mode=st.sampled_from(["gather", "concat", "concat"]))
     def join(self, data: st.DataObject, mode: Any) -> None:
-        branch = self.branch(data)
-        children = tuple(child for child, parent in self.known_parents().items() if parent == branch)
+        branch, children = data.draw(st.sampled_from(self.forks))
+        self.forks.remove((branch, children))
         self.append(lambda i: JoinOp(i, branch, children, mode))
+        self.branches = [other for other in self.branches if other not in children]
 
     @is_open
+    @precondition(lambda self: len(self.branches) > 1)
     @rule(data=st.data())
     def end(self, data: st.DataObject) -> None:
-        branch = self.branch(data)
+        branch = data.draw(st.sampled_from(self.branches[1:]))
         self.append(lambda i: EndOp(i, branch))
+        self.branches.remove(branch)
 
     @is_open
     @rule(index=st.integers(0, 1))
@@ -197,7 +203,7 @@ class Programs(RuleBasedStateMachine):
     @is_open
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
-        self.port.executor.cancel("p", data.draw(st.sampled_from([None, *([b] for b in self.branches if b)])))
+        self.port.executor.cancel("p", [data.draw(st.sampled_from(self.branches[-2:]))])
 
     @rule(count=st.integers(1, 4))
     def step(self, count: int) -> None:

@@ -6,7 +6,7 @@ from sglang_lite.request_tree import LogprobParams
 from sglang_lite.runtime.scheduler.batch import RowKind, ScheduleBatch
 from sglang_lite.runtime.scheduler.intake import Intake
 from sglang_lite.runtime.scheduler.messages import AddReq
-from sglang_lite.runtime.scheduler.plan import ForwardMode, LogprobTarget
+from sglang_lite.runtime.scheduler.plan import FUTURE_TOKEN, ForwardMode, LogprobTarget
 from sglang_lite.runtime.scheduler.req import Req
 from tests.support.scheduler_harness import VISIBLE, Harness, config, greedy
 
@@ -26,6 +26,7 @@ def test_row_i_of_the_plan_is_row_i_of_the_batch() -> None:
     batch.add_extend(a, 4)
     assert batch.to_plan().mode is ForwardMode.EXTEND
     harness.kv.commit(b.hold, 2)  # type: ignore[arg-type]
+    b.planned_len = 2
     b.append([9])
     batch.add_decode(b)
     plan = batch.to_plan()
@@ -60,6 +61,29 @@ def test_prompt_log_probabilities_are_asked_for_at_the_token_before() -> None:
         LogprobTarget(3, (6, 9), 1),
     )
     assert batch.rows[0].num_input_logprobs == 3
+
+
+def test_a_row_that_is_planned_ahead_starts_where_the_one_in_flight_ends() -> None:
+    """A chunk after the chunk in flight, and a token after the one that is not known yet."""
+    harness = Harness(page_size=4)
+    req = admitted(harness, "a", (2, 3, 4, 5, 6), 8, logprob=LogprobParams(start_len=0))
+    first, second, third = (ScheduleBatch(step, 4) for step in (1, 2, 3))
+    first.add_extend(req, 4)
+    second.add_extend(req, 5)
+    third.add_decode(req)
+    assert [target.query for target in first.rows[0].plan.targets] == [0, 1, 2, 3]
+    row = second.rows[0].plan
+    assert (row.prefix_len, row.input_ids, row.targets) == (4, (6,), ())
+    plan = third.to_plan()
+    assert (plan.rows[0].prefix_len, plan.rows[0].input_ids, plan.rows[0].is_future) == (5, (FUTURE_TOKEN,), True)
+    req.append([9])
+    row = third.resolve(plan).rows[0]
+    assert (row.input_ids, row.is_future) == ((9,), False)
+    assert row.sample is not None
+    assert (row.sample.position, list(row.sample.output_ids)) == (6, [9])
+    req.hold = None
+    row = third.resolve(plan).rows[0]
+    assert (row.input_ids, row.sample) == ((9,), None), "its request has ended: it runs and gives nothing"
 
 
 def test_an_empty_plan_decodes_nothing() -> None:

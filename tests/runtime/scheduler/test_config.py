@@ -16,12 +16,13 @@ from tests.support.scheduler_harness import Harness, config
         ("max_running_requests", 0, "at least 1"),
         ("chunked_prefill_size", 0, "at least one page"),
         ("max_prefill_tokens", 0, "at least 1"),
-        ("schedule_policy", "dfs", r"'lpm', 'fcfs'"),
+        ("schedule_policy", "dfs", r"'lpm', 'fcfs', 'dfs-weight', 'lof', 'random', 'priority'"),
         ("batching", "both", r"'prefill-first', 'mixed', 'decode-first'"),
         ("schedule_conservativeness", 0.0, "above 0"),
         ("scan_window", 0, "at least 1"),
         ("min_shared_tokens", 0, "at least 1"),
-        ("ageing_slack", -1, "at least 0"),
+        ("ageing_tokens", -1, "at least 0"),
+        ("max_queued_requests", 0, "at least 1, or None"),
     ],
 )
 def test_a_wrong_value_is_refused_by_name_with_what_is_allowed(field: str, value: object, allowed: str) -> None:

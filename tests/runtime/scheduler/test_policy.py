@@ -1,12 +1,15 @@
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import get_args
 
 import pytest
 
 from sglang_lite.errors import RequestError
+from sglang_lite.runtime.scheduler.config import SchedulePolicy
 from sglang_lite.runtime.scheduler.messages import AddReq
-from sglang_lite.runtime.scheduler.policy import choose_next, order_waiting
+from sglang_lite.runtime.scheduler.policy import Moment, choose_next, order_waiting
+from sglang_lite.runtime.scheduler.req import ReqState
 from tests.support.scheduler_harness import Harness, config, greedy
 
 
@@ -15,20 +18,26 @@ class Waiter:
     name: str
     order: tuple[int, bool, int]
     matched: int = 0
+    tokens_left: int = 8
+    rank: int = 0
     deadline: int = 1000
+    path: tuple[int, ...] = ()
 
 
 WAITERS = [
-    Waiter("old", (1, True, 1), 0),
-    Waiter("new", (2, True, 2), 30),
-    Waiter("going on", (2, False, 3), 9),
-    Waiter("hot", (3, True, 4), 40),
-    Waiter("equal", (3, True, 5), 40),
+    Waiter("old", (1, True, 1), 0, 8),
+    Waiter("new", (2, True, 2), 30, 9),
+    Waiter("going on", (2, False, 3), 9, 8),
+    Waiter("hot", (3, True, 4), 40, 20),
+    Waiter("equal", (3, True, 5), 40, 20),
 ]
+POLICIES = get_args(SchedulePolicy)
 
 
-def names(policy: str, num_admitted: int = 0) -> list[str]:
-    return [w.name for w in order_waiting(policy, WAITERS[::-1], num_admitted, lambda w: w.matched)]  # type: ignore[arg-type]
+def names(policy: str, clock: int = 0, waiters: list[Waiter] = WAITERS, step: int = 1, seed: int = 0) -> list[str]:
+    moment = Moment(clock, step, seed)
+    ordered = order_waiting(policy, waiters[::-1], moment, lambda w: w.matched, lambda w: w.path)  # type: ignore[arg-type]
+    return [w.name for w in ordered]
 
 
 def test_fcfs_goes_by_step_of_arrival_and_continuing_requests_go_first_within_it() -> None:
@@ -39,13 +48,46 @@ def test_lpm_goes_by_cached_prefix_ties_by_arrival_continuing_requests_first() -
     assert names("lpm") == ["going on", "hot", "equal", "new", "old"]
 
 
-def test_lpm_puts_aged_requests_first() -> None:
-    assert names("lpm", 1000) == ["old", "going on", "new", "hot", "equal"]
+def test_lof_goes_by_the_longest_output_ties_by_arrival() -> None:
+    assert names("lof") == ["hot", "equal", "new", "old", "going on"]
+
+
+def test_random_is_another_order_in_each_step_and_the_same_in_each_run() -> None:
+    orders = [names("random", step=step) for step in range(30)]
+    assert orders == [names("random", step=step) for step in range(30)]
+    assert {order[0] for order in orders} == {w.name for w in WAITERS}
+    assert orders != [names("random", step=step, seed=1) for step in range(30)]
+
+
+def test_dfs_weight_goes_down_the_heavier_branch_first_and_keeps_a_branch_together() -> None:
+    """Below key 1 wait three, below 2 one; of 1's children 11 has two, 12 one; whoever ends at 1 comes after them."""
+    waiters = [
+        Waiter("alone", (1, True, 1), path=(2,)),
+        Waiter("at the fork", (2, True, 2), path=(1,)),
+        Waiter("light", (3, True, 3), path=(1, 12)),
+        Waiter("heavy", (4, True, 4), path=(1, 11, 111)),
+        Waiter("heavy too", (5, True, 5), path=(1, 11)),
+        Waiter("cold", (0, True, 0)),
+    ]
+    assert names("dfs-weight", waiters=waiters) == ["heavy", "heavy too", "light", "at the fork", "alone", "cold"]
+
+
+def test_dfs_weight_does_not_mix_branches_of_equal_weight() -> None:
+    paths = [(1, 5), (2, 6), (1, 7), (2, 8)]
+    waiters = [Waiter(f"{path[0]}", (i, True, i), path=path) for i, path in enumerate(paths)]
+    assert names("dfs-weight", waiters=waiters) == ["1", "1", "2", "2"]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_policy_puts_aged_requests_first_then_goes_by_rank(policy: str) -> None:
+    assert names(policy, 1000) == ["old", "going on", "new", "hot", "equal"]
+    ranked = [replace(w, rank=w.name != "new", deadline=5 if w.name == "equal" else 1000) for w in WAITERS]
+    assert names(policy, 5, ranked)[:2] == ["equal", "new"]
 
 
 def test_an_unknown_policy_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(RequestError, match=r"'lof'.*\['fcfs', 'lpm'\]"):
-        names("lof")
+    with pytest.raises(RequestError, match=r"'mru'.*'lpm', 'fcfs'"):
+        names("mru")
 
 
 def test_the_order_of_choice() -> None:
@@ -87,25 +129,101 @@ def test_the_scheduler_follows_the_order_of_choice(batching: str, rids: list[lis
     assert [[row.rid for row in plan.rows] for plan in harness.plans] == rids
 
 
-def test_a_cold_request_is_overtaken_only_so_often() -> None:
-    """With a warm one arriving in every step, a cold one runs after `ageing_slack` others."""
-    slack = 5
-    harness = Harness(config(max_running_requests=1, ageing_slack=slack), page_size=1)
-    hot = (2, 3, 4, 5, 6, 7)
-    harness.step(AddReq("warm-up", hot, greedy(1)), AddReq("behind", hot, greedy(3)))
+HOT = (2, 3, 4, 5, 6, 7)
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_whom_a_policy_likes_least_waits_no_longer_than_the_token_clock_says(policy: str, overlap: bool) -> None:
+    """In every step two arrive that any policy would take first, room is for one: the cold one still runs in time."""
+    slack = 40
+    cfg = config(
+        max_running_requests=1,
+        ageing_tokens=slack,
+        schedule_policy=policy,
+        enable_priority_scheduling=True,
+        disable_overlap_schedule=not overlap,
+    )
+    harness = Harness(cfg, page_size=1)
+    harness.step(AddReq("warm-up", HOT, greedy(1), priority=1), AddReq("behind", HOT, greedy(3), priority=1))
     harness.step(AddReq("cold", (9, 9, 9), greedy(1)))
-    started: list[str] = []
-    for i in range(60):
-        harness.step(*[AddReq(f"hot{i}.{j}", (*hot, i % 8), greedy(1)) for j in range(2)])
-        started += [row.rid for row in harness.plans[-1].rows if row.prefix_len + row.extend_len <= 7]
-        if "cold" in started:
+    deadline = next(req.deadline for req in harness.scheduler._queue if req.rid == "cold")
+    assert deadline <= 20 + 2 * (len(HOT) + 3) + slack
+    for i in range(200):
+        harness.step(*[AddReq(f"hot{i}.{j}", (*HOT, i % 8), greedy(2), priority=1) for j in range(2)])
+        if any(row.rid == "cold" for row in harness.plans[-1].rows):
             break
-    assert "cold" in started
-    assert started.index("cold") <= slack + 2
+    started = harness.scheduler._queue.clock
+    assert any(row.rid == "cold" for row in harness.plans[-1].rows)
+    longest = len(HOT) + 1 + 2
+    assert started <= deadline + longest, "it runs as soon as the one that had the room has ended"
+    if policy != "fcfs":
+        assert started > slack, "before it was due, others were preferred"
+
+
+def test_without_ageing_the_same_request_would_wait_for_ever() -> None:
+    harness = Harness(config(max_running_requests=1, ageing_tokens=10**9), page_size=1)
+    harness.step(AddReq("warm-up", HOT, greedy(1)), AddReq("behind", HOT, greedy(3)))
+    harness.step(AddReq("cold", (9, 9, 9), greedy(1)))
+    for i in range(100):
+        harness.step(*[AddReq(f"hot{i}.{j}", (*HOT, i % 8), greedy(1)) for j in range(2)])
+    assert harness.scheduler.state_of("cold") is ReqState.WAITING
+
+
+@pytest.mark.parametrize(
+    ("changes", "first"),
+    [
+        ({"enable_priority_scheduling": True}, ["nine", "five", "minus", "none"]),
+        ({"schedule_policy": "priority"}, ["nine", "five", "minus", "none"]),
+        (
+            {"enable_priority_scheduling": True, "schedule_low_priority_values_first": True},
+            ["minus", "five", "nine", "none"],
+        ),
+    ],
+)
+def test_priorities_order_the_queue_and_requests_without_one_come_last(
+    changes: dict[str, object], first: list[str]
+) -> None:
+    harness = Harness(config(max_running_requests=1, **changes), page_size=1)
+    values = {"none": None, "five": 5, "minus": -1, "nine": 9}
+    harness.step(AddReq("busy", (9, 9), greedy(3), priority=0))
+    harness.drain(*[AddReq(rid, (2 + i, 3), greedy(1), priority=p) for i, (rid, p) in enumerate(values.items())])
+    ran = [row.rid for plan in harness.plans for row in plan.rows if row.rid != "busy"]
+    assert ran == first
+    harness.check_idle()
+
+
+@pytest.mark.parametrize(
+    ("on", "priority", "words"),
+    [
+        (False, 3, "priorities are off; set enable_priority_scheduling=True"),
+        (True, "high", "expected a whole number or None"),
+        (True, True, "expected a whole number or None"),
+        (True, 1 << 62, "between -2"),
+    ],
+)
+def test_a_wrong_priority_is_refused(on: bool, priority: object, words: str) -> None:
+    harness = Harness(config(enable_priority_scheduling=on))
+    harness.drain(AddReq("r", (2, 3), greedy(), priority=priority))  # type: ignore[arg-type]
+    error = harness.finals["r"].error
+    assert isinstance(error, RequestError)
+    assert words in str(error)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_policy_gives_every_request_its_own_result(policy: str) -> None:
+    cfg = config(schedule_policy=policy, max_running_requests=3, scan_window=4, chunked_prefill_size=8)
+    harness = Harness(cfg, num_pages=20)
+    prompts = [((2, 3, 4, 5, 6, 7, 8)[: 2 + i % 6] * 2, 1 + i % 5) for i in range(20)]
+    for start in (0, 10):
+        adds = [AddReq(f"r{start + i}", ids, greedy(n)) for i, (ids, n) in enumerate(prompts[start : start + 10])]
+        harness.step(*adds)
+    harness.drain()
+    harness.check_idle()
 
 
 def test_continuing_requests_go_ahead_of_new_ones_that_came_with_them() -> None:
-    for policy in ("fcfs", "lpm"):
+    for policy in ("fcfs", "lpm", "priority"):
         harness = Harness(config(max_running_requests=1, schedule_policy=policy))
         harness.step(AddReq("new", (2, 3), greedy(1)), AddReq("going on", (4, 5), greedy(1), is_continuing=True))
         assert harness.rows()[0][0] == "going on"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import get_args
 
 import hypothesis.strategies as st
 from hypothesis import note, settings
@@ -10,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from sglang_lite.errors import GrammarError
 from sglang_lite.request_tree import LogprobParams
+from sglang_lite.runtime.scheduler.config import SchedulePolicy
 from sglang_lite.runtime.scheduler.messages import AbortReq, AddReq, EndLease, GrammarReady, SetNextUse
 from tests.support.fake_grammar import FakeGrammar
 from tests.support.scheduler_harness import EOS, VOCAB, Harness, config, greedy
@@ -51,7 +53,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     @initialize(
         page_size=st.sampled_from([1, 4, 16]),
         chunk_pages=st.sampled_from([1, 2, 5, None]),
-        policy=st.sampled_from(["lpm", "fcfs"]),
+        policy=st.sampled_from(get_args(SchedulePolicy)),
         batching=st.sampled_from(["prefill-first", "mixed", "decode-first"]),
         pool_tokens=st.sampled_from([16, 32, 48, 80, 400]),
         max_running=st.sampled_from([1, 2, 4, 16]),
@@ -59,6 +61,9 @@ class SchedulerMachine(RuleBasedStateMachine):
         max_prefill=st.sampled_from([8, 64]),
         window=st.sampled_from([1, 3, 128]),
         radix=st.sampled_from([True, True, True, False]),
+        overlap=st.booleans(),
+        priorities=st.sampled_from([None, "high first", "low first"]),
+        limit=st.sampled_from([None, None, 2]),
     )
     def start(
         self,
@@ -72,6 +77,9 @@ class SchedulerMachine(RuleBasedStateMachine):
         max_prefill: int,
         window: int,
         radix: bool,
+        overlap: bool,
+        priorities: str | None,
+        limit: int | None,
     ) -> None:
         cfg = config(
             chunked_prefill_size=None if chunk_pages is None else chunk_pages * page_size,
@@ -80,7 +88,11 @@ class SchedulerMachine(RuleBasedStateMachine):
             max_running_requests=max_running,
             max_prefill_tokens=max_prefill,
             scan_window=window,
-            ageing_slack=2,
+            ageing_tokens=20,
+            disable_overlap_schedule=not overlap,
+            enable_priority_scheduling=priorities is not None,
+            schedule_low_priority_values_first=priorities == "low first",
+            max_queued_requests=limit,
         )
         num_pages = pool_tokens // page_size + 1
         self.harness = Harness(
@@ -93,12 +105,21 @@ class SchedulerMachine(RuleBasedStateMachine):
         rid = f"r{len(self.harness.adds)}"
         return AddReq(rid, prompt, **values)  # type: ignore[arg-type]
 
-    @rule(prompt=prompts, sampling=params, logprob=logprobs, lease=leases, again=st.booleans(), n=st.integers(1, 3))
-    def generate(self, prompt, sampling, logprob, lease, again, n) -> None:
+    @rule(
+        prompt=prompts,
+        sampling=params,
+        logprob=logprobs,
+        lease=leases,
+        again=st.booleans(),
+        n=st.integers(1, 3),
+        priority=st.sampled_from([None, -1, 3]),
+    )
+    def generate(self, prompt, sampling, logprob, lease, again, n, priority) -> None:
+        values = {"lease": lease, "is_continuing": again, "next_use": n}
+        if self.harness.config.uses_priority:
+            values["priority"] = priority
         for _ in range(n):
-            self.harness.step(
-                self.add(prompt, sampling=sampling, logprob=logprob, lease=lease, is_continuing=again, next_use=n)
-            )
+            self.harness.step(self.add(prompt, sampling=sampling, logprob=logprob, **values))
 
     @rule(prompt=prompts, sampling=params, n=st.integers(2, 5))
     def generate_many_at_once(self, prompt, sampling, n) -> None:
@@ -115,7 +136,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         add = self.add(prompt, sampling=sampling, grammar=None if late else grammar, waits_for_grammar=late)
         self.harness.step(add)
         self.harness.adds[add.rid] = AddReq(add.rid, prompt, sampling, grammar=grammar)
-        if late:
+        if late and add.rid not in self.harness.finals:
             self.grammars[add.rid] = grammar
 
     @precondition(lambda self: self.grammars)
@@ -137,15 +158,23 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.harness.step(in_flight=[AbortReq(rid), AbortReq(rid)])
         else:
             self.harness.step(AbortReq(rid))
+        if self.harness.in_flight is not None:
+            self.harness.step()  # whoever came while two plans were in flight ends with the second
         assert not self.harness.scheduler.is_known(rid)
+
+    @rule()
+    def settle(self) -> None:
+        """The loop may stop to look, with nothing in flight."""
+        self.harness.settle()
 
     @rule(data=st.data())
     def retract(self, data) -> None:
         rid = data.draw(st.sampled_from(["unknown", *self.harness.adds]))
+        self.harness.settle()
         done = self.harness.scheduler.retract(rid)
         note(f"retract {rid}: {done}")
         self.harness.scheduler.check_invariants()
-        self.harness.runner.poison(self.harness.kv.snapshot().free)
+        self.harness.poison_free()
 
     @rule(share=st.floats(0.1, 1.0))
     def evict(self, share) -> None:
@@ -155,7 +184,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         if want and kv.free_rows and (admission := kv.admit("other", [0] * want, match_limit=0, new_len=want)):
             kv.release(admission.hold, None)
         self.harness.scheduler.check_invariants()
-        self.harness.runner.poison(kv.snapshot().free)
+        self.harness.poison_free()
 
     @rule(lease=st.sampled_from(["a", "b"]), next_use=st.one_of(st.none(), st.integers(0, 9)))
     def lease(self, lease, next_use) -> None:
@@ -166,11 +195,12 @@ class SchedulerMachine(RuleBasedStateMachine):
         idle = not any(True for _ in self.harness.scheduler._live)
         assert self.harness.scheduler.flush_cache() == idle
         self.harness.scheduler.check_invariants()
-        self.harness.runner.poison(self.harness.kv.snapshot().free)
+        self.harness.poison_free()
 
     def teardown(self) -> None:
         if not hasattr(self, "harness") or not self.harness.is_whole:
             return
+        self.harness.settle()
         ready = [GrammarReady(rid, grammar) for rid, grammar in sorted(self.grammars.items())]
         self.harness.drain(*ready)
         self.harness.check_idle()
