@@ -32,8 +32,8 @@ def answer(plan: Plan) -> StepResult:
 
 
 def scheduler(num_running: int, *, overlap: bool) -> Scheduler:
-    """A scheduler with room for so many requests of 1,024 tokens."""
-    kv = KvManager(num_rows=num_running, num_pages=num_running * 80 + 200, page_size=PAGE, max_len=4096)
+    """A scheduler with room for so many requests of 2,300 tokens."""
+    kv = KvManager(num_rows=num_running, num_pages=num_running * 150 + 200, page_size=PAGE, max_len=4096)
     settings = SchedulerConfig(
         context_length=4096,
         vocab_size=VOCAB,

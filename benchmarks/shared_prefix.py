@@ -57,7 +57,8 @@ def transformers_peer(prompts: Prompts, out: int, batch: int) -> Callable[[], di
     from sglang_lite.runtime.model.loader import find_embedded_model
 
     path = find_embedded_model()
-    model: Any = LlamaForCausalLM(AutoConfig.from_pretrained(path.parent, gguf_file=path.name)).eval()
+    config: Any = AutoConfig.from_pretrained(path.parent, gguf_file=path.name)
+    model: Any = LlamaForCausalLM(config).eval()
     model.load_state_dict(load_gguf_checkpoint(path, return_tensors=True, model_to_load=model)["tensors"], strict=False)
     model.tie_weights()
     model.generation_config.eos_token_id = None

@@ -9,6 +9,10 @@ from typing import TYPE_CHECKING
 
 from sglang_lite import errors
 from sglang_lite.lang import (
+    Anthropic,
+    BatchReport,
+    LiteLLM,
+    OpenAI,
     ProgramState,
     RunOptions,
     RuntimeEndpoint,
@@ -16,6 +20,7 @@ from sglang_lite.lang import (
     ScriptedCall,
     SglFunction,
     UsageTotals,
+    VertexAI,
     assistant,
     assistant_begin,
     assistant_end,
@@ -31,6 +36,7 @@ from sglang_lite.lang import (
     greedy_token_selection,
     image,
     literal,
+    read_results,
     register_backend,
     select,
     separate_reasoning,
@@ -55,7 +61,11 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Anthropic",
+    "BatchReport",
     "Engine",
+    "LiteLLM",
+    "OpenAI",
     "ProgramState",
     "RunOptions",
     "Runtime",
@@ -65,6 +75,7 @@ __all__ = [
     "ScriptedCall",
     "SglFunction",
     "UsageTotals",
+    "VertexAI",
     "__version__",
     "assistant",
     "assistant_begin",
@@ -82,6 +93,7 @@ __all__ = [
     "greedy_token_selection",
     "image",
     "literal",
+    "read_results",
     "register_backend",
     "select",
     "separate_reasoning",

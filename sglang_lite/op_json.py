@@ -36,12 +36,14 @@ from sglang_lite.request_tree import (
 )
 
 __all__ = [
+    "NOT_FINITE",
     "VERSION",
     "check_version",
     "error_from_json",
     "error_to_json",
     "event_from_json",
     "event_to_json",
+    "finite",
     "op_from_json",
     "op_to_json",
 ]

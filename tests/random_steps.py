@@ -94,11 +94,14 @@ class Life:
         kind = random.random()
         if kind < 0.15:
             choices = tuple(
-                tuple(random.randrange(VOCAB) for _ in range(random.randrange(1, 9))) for _ in range(random.randrange(1, 5))
+                tuple(random.randrange(VOCAB) for _ in range(random.randrange(1, 9)))
+                for _ in range(random.randrange(1, 5))
             )
             return AddReq(rid, prompt, greedy(), choices=choices, **values)
         if kind < 0.3:
-            grammar = FakeGrammar([frozenset(random.sample(range(2, VOCAB), 3)) for _ in range(random.randrange(1, 5))], EOS)
+            grammar = FakeGrammar(
+                [frozenset(random.sample(range(2, VOCAB), 3)) for _ in range(random.randrange(1, 5))], EOS
+            )
             if random.random() < 0.5:
                 return AddReq(rid, prompt, self.params(), grammar=grammar, is_continuing=True)
             self.grammars[rid] = grammar
@@ -193,7 +196,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     started = time.perf_counter()
     steps, lives, totals = run(options.steps, options.seed, options.check_every)
     took = time.perf_counter() - started
-    print(f"{steps} steps in {lives} lives, seed {options.seed}, ledger every {options.check_every}: {took:.1f} s; {totals}")
+    print(
+        f"{steps} steps in {lives} lives, seed {options.seed}, ledger every {options.check_every}: {took:.1f} s; {totals}"
+    )
     return 0
 
 

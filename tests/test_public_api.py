@@ -15,7 +15,7 @@ STABLE = ["sglang_lite", "sglang_lite.lang", "sglang_lite.request_tree", "sglang
 
 # The names of SGLang's language that a program imports; a program written for it runs unchanged.
 OF_THE_LANGUAGE = {
-    "Engine", "Runtime", "RuntimeEndpoint", "assistant", "assistant_begin", "assistant_end", "flush_cache", "function", "gen", "gen_int", "gen_string",
+    "Anthropic", "Engine", "LiteLLM", "OpenAI", "Runtime", "RuntimeEndpoint", "VertexAI", "assistant", "assistant_begin", "assistant_end", "flush_cache", "function", "gen", "gen_int", "gen_string",
     "get_server_info", "global_config", "greedy_token_selection", "image", "select", "separate_reasoning", "set_default_backend", "system",
     "system_begin", "system_end", "token_length_normalized", "unconditional_likelihood_normalized", "user", "user_begin",
     "user_end", "video", "__version__",

@@ -16,12 +16,14 @@ from sglang_lite.request_tree import (
     GenOp,
     JoinOp,
     Op,
+    RefOp,
     RequestTree,
     RoleBeginOp,
     RoleEndOp,
     SamplingParams,
     SelectOp,
     TextOp,
+    split_thinking,
 )
 
 
@@ -153,3 +155,25 @@ def test_with_checks_again() -> None:
 def test_a_backend_is_recognised_by_its_methods() -> None:
     assert isinstance(ScriptedBackend(), Backend)
     assert not isinstance(object(), Backend)
+
+
+def test_a_reference_needs_a_gen_or_select_from_before() -> None:
+    tree = tree_of(GenOp(0, 0, None, SamplingParams()), RefOp(1, 0, 0))
+    for target in (1, 7):
+        with pytest.raises(ProgramError, match=rf"no gen or select {target}"):
+            tree.add(RefOp(9, 0, target))
+
+
+@pytest.mark.parametrize(
+    ("text", "inside", "halves"),
+    [
+        (" <think> a </think> b ", False, ("a", "b")),
+        ("plain ", False, ("", "plain ")),
+        ("x <think>a</think>", False, ("", "x <think>a</think>")),
+        ("a</think>b", True, ("a", "b")),
+        ("cut", True, ("cut", "")),
+        ("<think>a</think>b</think>c", False, ("a", "b</think>c")),
+    ],
+)
+def test_thinking_stands_at_the_beginning_between_its_marks(text: str, inside: bool, halves: tuple[str, str]) -> None:
+    assert split_thinking(text, ("<think>", "</think>"), starts_inside=inside) == halves

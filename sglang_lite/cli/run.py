@@ -7,12 +7,15 @@ FILE.py:NAME       the @function NAME runs
 
 What follows -- goes to the script.
 
-A @function gets its arguments by --arg; its variables are printed as JSON. At the end one line (on stderr) says how many
+A @function gets its arguments by --arg; its variables are printed as JSON. With --rows it runs once for each line of a
+file (an object of arguments, beside those of --arg), and each row is written to --out as it ends; a batch that was
+interrupted goes on with --resume. At the end one line (on stderr) says how many
 tokens were computed, reused and forced. The exit code is 1 after an error.
 
 Examples:
   sglang-lite run
   sglang-lite run examples/agents/react.py --backend scripted
+  sglang-lite run quiz.py:ask --rows in.jsonl --out out.jsonl --resume
   sglang-lite run quiz.py:ask --arg question="How high is Mount Kenya?" --arg n=3
 """
 
@@ -23,6 +26,7 @@ import json
 import runpy
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +48,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `sglang-lite run`."""
     parser.add_argument("target", nargs="?", metavar="FILE.py[:NAME]", help="what to run (default: the demo)")
     parser.add_argument("--arg", action="append", default=[], metavar="NAME=VALUE", help="an argument of the @function")
+    parser.add_argument("--rows", metavar="IN.jsonl", help="run the @function once for each line")
+    parser.add_argument("--out", metavar="OUT.jsonl", help="where the results of --rows go")
+    parser.add_argument("--resume", action="store_true", help="leave out rows that --out has already")
+    parser.add_argument("--ordered", action="store_true", help="write the results in the order of the rows")
     add_backend_argument(parser)
 
 
@@ -59,6 +67,8 @@ def main(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     given = dict(parse_assignment(text) for text in args.arg)
+    if args.rows is not None or args.out is not None:
+        return _run_rows(args, given)
     if args.target is None:
         if given:
             raise RequestError("running the demo: it takes no --arg; name a file")
@@ -86,6 +96,48 @@ def _run_function(args: argparse.Namespace, function: SglFunction, given: dict[s
         raise error
     print(json.dumps(variables_of(state), ensure_ascii=False, indent=2))
     return 0
+
+
+def _run_rows(args: argparse.Namespace, given: dict[str, Any]) -> int:
+    """A @function over the lines of a file; the exit code is 1 where rows failed, 130 after Ctrl-C."""
+    if args.rows is None or args.out is None or args.target is None:
+        raise RequestError("running rows: expected FILE.py[:NAME] with both --rows IN.jsonl and --out OUT.jsonl")
+    path, name = split_target(args.target)
+    function = find_function(load_module(path), name, path)
+    report = function.run_batch(
+        read_rows(Path(args.rows), given),
+        backend=backend_named(args.backend),
+        out=args.out,
+        resume=args.resume,
+        ordered=args.ordered,
+    )
+    print(
+        f"{report.path}: {report.done} rows written, {report.failed} failed, {report.skipped} there already",
+        file=sys.stderr,
+    )
+    return 130 if report.interrupted else 1 if report.failed else 0
+
+
+def read_rows(path: Path, given: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The rows of a file with one JSON object a line, each beside `given`; read as they are wanted.
+
+    Raises:
+        RequestError: the file cannot be read, or a line is no object; names the line.
+    """
+    try:
+        with path.open(encoding="utf-8") as file:
+            for number, line in enumerate(file, 1):
+                if line.strip():
+                    row = json.loads(line)
+                    if not isinstance(row, dict):
+                        raise RequestError(
+                            f"reading {path}, line {number}: got {line.strip()[:80]!r}, expected an object"
+                        )
+                    yield {**given, **row}
+    except (OSError, ValueError) as error:
+        if isinstance(error, RequestError):
+            raise
+        raise RequestError(f"reading the rows {str(path)!r}: {error}") from error
 
 
 def variables_of(state: ProgramState) -> dict[str, Any]:

@@ -10,7 +10,7 @@ apply_token_bitmask_inplace(logits, bitmask)
 matcher.accept_token(token_id)  # False if it is not legal
 ```
 
-Front ends: `compile_regex`, `compile_choices`, `compile_ebnf` (GBNF), `compile_lark`, `compile_structural_tags`, and `compile_grammar` for the
+Front ends: `compile_regex`, `compile_choices`, `compile_json_schema`, `compile_ebnf` (GBNF), `compile_lark`, `compile_structural_tags`, and `compile_grammar` for the
 nodes of `sglang_lite.grammar.syntax`. A vocabulary with `encode=` also gives `matcher.jump_forward()`.
 
 Needs NumPy and Numba only. They are loaded with the first name that needs them, not with the package.
@@ -37,6 +37,13 @@ if TYPE_CHECKING:
     from sglang_lite.grammar.compiled import CompiledGrammar, GrammarSource, GrammarStatistics
     from sglang_lite.grammar.compiler import GrammarCompiler
     from sglang_lite.grammar.compressed import CompressedEdge, CompressedFsm
+    from sglang_lite.grammar.json_schema import (
+        SchemaGrammar,
+        SchemaNote,
+        SchemaOptions,
+        describe_schema,
+        schema_to_grammar,
+    )
     from sglang_lite.grammar.matcher import GrammarMatcher
     from sglang_lite.grammar.structural_tags import StructuralTag
     from sglang_lite.grammar.syntax import Grammar
@@ -58,6 +65,9 @@ __all__ = [
     "InvalidGrammarError",
     "InvalidRollbackError",
     "InvalidVocabularyError",
+    "SchemaGrammar",
+    "SchemaNote",
+    "SchemaOptions",
     "StructuralTag",
     "TokenVocab",
     "UnsupportedGrammarError",
@@ -66,8 +76,10 @@ __all__ = [
     "are_disjoint",
     "bitmask_shape",
     "compile_all",
+    "describe_schema",
     "is_empty",
     "is_subset",
+    "schema_to_grammar",
 ]
 
 # Numba takes most of a second to import and NumPy a tenth, so what needs them is loaded when it is first asked for.
@@ -80,6 +92,9 @@ _HOMES = {
     "GrammarMatcher": "matcher",
     "GrammarSource": "compiled",
     "GrammarStatistics": "compiled",
+    "SchemaGrammar": "json_schema",
+    "SchemaNote": "json_schema",
+    "SchemaOptions": "json_schema",
     "StructuralTag": "structural_tags",
     "TokenVocab": "vocab",
     "allocate_token_bitmask": "bitmask",
@@ -87,8 +102,10 @@ _HOMES = {
     "are_disjoint": "automata",
     "bitmask_shape": "bitmask",
     "compile_all": "warmup",
+    "describe_schema": "json_schema",
     "is_empty": "automata",
     "is_subset": "automata",
+    "schema_to_grammar": "json_schema",
 }
 
 

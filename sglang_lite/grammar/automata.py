@@ -9,9 +9,6 @@ Every state of the result lies on a path from the start to the end of a text, so
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping
-
 import numpy as np
 
 from sglang_lite.grammar.algebra import DEFAULT_MAX_PRODUCT_STATES, difference, intersection
@@ -21,6 +18,7 @@ from sglang_lite.grammar.left_recursion import refuse_left_recursion
 from sglang_lite.grammar.nfa import ANY_TEXT, STATE_BITS, ByteDfa, ByteNfa, Int32Array, UInt8Array
 from sglang_lite.grammar.rules import RulePlan, plan_rules
 from sglang_lite.grammar.syntax import Both, Grammar, Node, Without, both, without
+from sglang_lite.grammar.trimming import Trimmed
 
 DEFAULT_MAX_STATES = 200_000
 _BYTES = 256
@@ -100,172 +98,66 @@ def _build(plan: RulePlan, max_states: int, combine: _Combiner) -> ByteNfa:
     graph = Graph(plan.inlined, combine)
     start, accept = graph.add_part(plan.start)
     borders = {name: graph.add_part(node) for name, node in plan.called.items()}
-    live = _live_states(graph, start, accept, borders)
-    return _pack(_Trimmed(graph, live, {accept, *(end for _, end in borders.values())}), start, borders)
+    return _pack(Trimmed(graph, start, accept, borders))
 
 
-def _live_states(graph: Graph, start: int, accept: int, borders: Mapping[str, tuple[int, int]]) -> bytearray:
-    """1 for each state on a path of a whole text; a reference is on one if its rule has a text and what follows it has one."""
-    size = len(graph.empty)
-    steps = [[*graph.empty[state], *(target for _, target in graph.edges[state])] for state in range(size)]
-    for state, targets in graph.specials.items():
-        steps[state] += [target for _, target in targets]
-    productive = _productive_states(graph, steps, [accept, *(end for _, end in borders.values())], borders)
-    live = bytearray(size)
-    waiting = [start] if productive[start] else []
-    while waiting:
-        state = waiting.pop()
-        if live[state]:
-            continue
-        live[state] = 1
-        waiting += [target for target in steps[state] if productive[target]]
-        for name, target in graph.refs.get(state, ()):
-            if productive[target] and productive[borders[name][0]]:
-                waiting += (target, borders[name][0])
-    return live
-
-
-def _productive_states(
-    graph: Graph, steps: list[list[int]], ends: list[int], borders: Mapping[str, tuple[int, int]]
-) -> bytearray:
-    """1 for each state from which the end of its own rule can be reached."""
-    before: list[list[int]] = [[] for _ in steps]
-    for state, targets in enumerate(steps):
-        for target in targets:
-            before[target].append(state)
-    # A reference waits for two states: the one behind it and the first of its rule.
-    partners: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for state, refs in graph.refs.items():
-        for name, target in refs:
-            entry = borders[name][0]
-            partners[target].append((state, entry))
-            partners[entry].append((state, target))
-    productive = bytearray(len(steps))
-    waiting = list(ends)
-    while waiting:
-        state = waiting.pop()
-        if productive[state]:
-            continue
-        productive[state] = 1
-        waiting += before[state]
-        waiting += [source for source, other in partners.get(state, ()) if productive[other] or other == state]
-    return productive
-
-
-class _Trimmed:
-    """The live part of a graph; states with one empty edge and nothing else stand for the state behind it."""
-
-    def __init__(self, graph: Graph, live: bytearray, ends: set[int]) -> None:
-        self.graph = graph
-        self.ends = ends
-        self._live = live
-        self._stand_in: dict[int, int] = {}
-        self.states = [state for state in range(len(live)) if live[state] and self.resolved(state) == state]
-
-    def is_live(self, state: int) -> bool:
-        return bool(self._live[state])
-
-    def resolved(self, state: int) -> int:
-        """The state that `state` stands for."""
-        path = []
-        while (following := self._only_empty(state)) >= 0:
-            path.append(state)
-            state = following
-        for passed in path:
-            self._stand_in[passed] = state
-        return state
-
-    def empty(self, state: int) -> list[int]:
-        """States reached without a byte."""
-        return list(dict.fromkeys(self.resolved(target) for target in self.graph.empty[state] if self._live[target]))
-
-    def edges(self, state: int) -> list[tuple[ByteDfa, int]]:
-        """Labelled edges."""
-        return [(label, self.resolved(target)) for label, target in self.graph.edges[state] if self._live[target]]
-
-    def specials(self, state: int) -> list[tuple[int, int]]:
-        """Special tokens and targets."""
-        return [
-            (token, self.resolved(target)) for token, target in self.graph.specials.get(state, ()) if self._live[target]
-        ]
-
-    def refs(self, state: int, borders: Mapping[str, tuple[int, int]]) -> list[tuple[str, int]]:
-        """References and the states to return to; -1 where only the end of the rule follows."""
-        found = []
-        for name, target in self.graph.refs.get(state, ()):
-            if self._live[target] and self._live[borders[name][0]]:
-                behind = self.resolved(target)
-                found.append((name, -1 if self._is_bare_end(behind) else behind))
-        return found
-
-    def _is_bare_end(self, state: int) -> bool:
-        graph = self.graph
-        return state in self.ends and not (
-            graph.empty[state] or graph.edges[state] or graph.refs.get(state) or graph.specials.get(state)
-        )
-
-    def _only_empty(self, state: int) -> int:
-        if state in self._stand_in:
-            return self._stand_in[state]
-        graph = self.graph
-        if state in self.ends or graph.edges[state] or graph.refs.get(state) or graph.specials.get(state):
-            return -1
-        targets = {target for target in graph.empty[state] if self._live[target]}
-        return targets.pop() if len(targets) == 1 else -1
-
-
-def _pack(trimmed: _Trimmed, start: int, borders: Mapping[str, tuple[int, int]]) -> ByteNfa:
+def _pack(trimmed: Trimmed) -> ByteNfa:
     """Lay states and labels side by side, and find the byte classes."""
-    number = {state: new for new, state in enumerate(trimmed.states)}
-    live_rules = {name: pair for name, pair in borders.items() if trimmed.is_live(pair[0])}
-    if live_rules:
-        refuse_left_recursion(trimmed, live_rules)
+    if trimmed.live_rules:
+        refuse_left_recursion(trimmed)
     labels = _Labels()
-    empty_counts, empty_targets = [0], []
-    call_counts, call_inner, call_return = [0], [], []
-    ref_counts, ref_entry, ref_return = [0], [], []
-    for state in trimmed.states:
-        empty_targets += [number[target] for target in trimmed.empty(state)]
-        for label, target in trimmed.edges(state):
-            call_inner.append(labels.entry(label))
-            call_return.append(number[target])
-        for token, target in trimmed.specials(state):
-            call_inner.append(labels.special(token))
-            call_return.append(number[target])
-        for name, behind in trimmed.refs(state, borders):
-            ref_entry.append(number[trimmed.resolved(borders[name][0])])
-            ref_return.append(number[behind] if behind >= 0 else -1)
-        empty_counts.append(len(empty_targets))
-        call_counts.append(len(call_inner))
-        ref_counts.append(len(ref_entry))
-    if max(labels.num_inner, len(number)) >= 1 << STATE_BITS:
+    edges, specials, refs = trimmed.edges, trimmed.specials, trimmed.refs
+    begins = np.full(len(trimmed.graph.labels) + 1, -1, np.int32)
+    for index in dict.fromkeys(edges[:, 1].tolist()):
+        begins[index] = labels.entry(trimmed.graph.labels[index])
+    special_begins = np.array([labels.special(token) for token in specials[:, 1].tolist()], np.int32)
+    num_states = trimmed.num_states
+    if max(labels.num_inner, num_states) >= 1 << STATE_BITS:
         raise GrammarTooLargeError(
-            f"building the automaton: {len(number)} states and {labels.num_inner} inner states; at most {1 << STATE_BITS} can be numbered"
+            f"building the automaton: {num_states} states and {labels.num_inner} inner states; at most {1 << STATE_BITS} can be numbered"
         )
-    edges = labels.edges()
-    byte_class, class_byte = _byte_classes(edges[edges[:, 0] < _BYTES])
+    calls = np.stack(
+        [
+            np.concatenate([edges[:, 0], specials[:, 0]]),
+            np.concatenate([begins[edges[:, 1]], special_begins]),
+            np.concatenate([edges[:, 2], specials[:, 2]]),
+        ],
+        axis=1,
+    )
+    empty_offsets, empty = _rows(trimmed.empty, num_states)
+    call_offsets, calls = _rows(calls, num_states)
+    ref_offsets, refs = _rows(refs, num_states)
+    inner = labels.edges()
+    byte_class, class_byte = _byte_classes(inner[inner[:, 0] < _BYTES])
     columns = np.concatenate([byte_class, len(class_byte) + np.arange(len(labels.special_ids))]).astype(np.int32)
     return ByteNfa(
-        empty_offsets=np.array(empty_counts, np.int32),
-        empty_targets=np.array(empty_targets, np.int32),
-        call_offsets=np.array(call_counts, np.int32),
-        call_inner=np.array(call_inner, np.int32),
-        call_return=np.array(call_return, np.int32),
-        ref_offsets=np.array(ref_counts, np.int32),
-        ref_entry=np.array(ref_entry, np.int32),
-        ref_return=np.array(ref_return, np.int32),
-        pops=np.array([state in trimmed.ends for state in trimmed.states], np.uint8),
+        empty_offsets=empty_offsets,
+        empty_targets=np.ascontiguousarray(empty[:, 2]),
+        call_offsets=call_offsets,
+        call_inner=np.ascontiguousarray(calls[:, 1]),
+        call_return=np.ascontiguousarray(calls[:, 2]),
+        ref_offsets=ref_offsets,
+        ref_entry=trimmed.entries[refs[:, 1]],
+        ref_return=np.where(trimmed.bare_ends[refs[:, 2]], -1, refs[:, 2]).astype(np.int32),
+        pops=trimmed.ends,
         inner_offsets=labels.offsets(),
-        inner_low=columns[edges[:, 0]],
-        inner_high=columns[edges[:, 1]],
-        inner_next=np.ascontiguousarray(edges[:, 2]),
-        inner_exits=edges[:, 3].astype(np.uint8),
+        inner_low=columns[inner[:, 0]],
+        inner_high=columns[inner[:, 1]],
+        inner_next=np.ascontiguousarray(inner[:, 2]),
+        inner_exits=inner[:, 3].astype(np.uint8),
         inner_covers=labels.covers(),
         byte_class=byte_class,
         class_byte=np.concatenate([class_byte, np.full(len(labels.special_ids), -1, np.int32)]),
         special_ids=np.array(labels.special_ids, np.int32),
-        start=number[trimmed.resolved(start)] if trimmed.is_live(start) else -1,
+        start=trimmed.start,
     )
+
+
+def _rows(arrows: Int32Array, num_states: int) -> tuple[Int32Array, Int32Array]:
+    """`arrows`, int32 [*, 3], in the order of their sources, and where those of each state begin (int32 [N + 1])."""
+    offsets = np.zeros(num_states + 1, np.int32)
+    np.cumsum(np.bincount(arrows[:, 0], minlength=num_states), out=offsets[1:])
+    return offsets, arrows[np.argsort(arrows[:, 0], kind="stable")]
 
 
 class _Labels:

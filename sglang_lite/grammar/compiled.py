@@ -12,6 +12,7 @@ import numpy as np
 
 from sglang_lite.grammar.bitmask import Bitmask, num_words
 from sglang_lite.grammar.compressed import CompressedFsm, compress
+from sglang_lite.grammar.json_schema import SchemaNote, describe_schema
 from sglang_lite.grammar.jump import JumpForward
 from sglang_lite.grammar.kernels import DEAD
 from sglang_lite.grammar.tables import ForcedRun, LazyTables
@@ -60,8 +61,17 @@ class CompiledGrammar:
     another process restores one by reading the same tokens again.
     """
 
-    def __init__(self, source: GrammarSource, vocab: TokenVocab, tables: LazyTables, *, max_mask_bytes: int) -> None:
+    def __init__(
+        self,
+        source: GrammarSource,
+        vocab: TokenVocab,
+        tables: LazyTables,
+        *,
+        max_mask_bytes: int,
+        notes: tuple[SchemaNote, ...] = (),
+    ) -> None:
         self.source = source
+        self.notes = notes  # keywords of a JSON Schema that are not followed to the letter
         self.vocab = vocab
         self._tables = tables
         self._specials = {token_id: index for index, token_id in enumerate(tables.nfa.special_ids.tolist())}
@@ -78,6 +88,12 @@ class CompiledGrammar:
     def start_state(self) -> int:
         """The state before any text."""
         return self._tables.start
+
+    def describe(self) -> str:
+        """A short stable text of the grammar for a prompt: of a JSON Schema its fields, types and bounds, else the source itself."""
+        if self.source.kind == "json_schema":
+            return describe_schema(self.source.text)
+        return self.source.text
 
     @property
     def is_empty(self) -> bool:

@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from typing import Any
 
 from sglang_lite.grammar.automata import DEFAULT_MAX_STATES, build_nfa
 from sglang_lite.grammar.compiled import CompiledGrammar, GrammarSource
 from sglang_lite.grammar.ebnf import parse_ebnf
 from sglang_lite.grammar.errors import InvalidGrammarError
+from sglang_lite.grammar.json_schema import (
+    Formats,
+    SchemaNote,
+    SchemaOptions,
+    Whitespace,
+    schema_text,
+    schema_to_grammar,
+)
 from sglang_lite.grammar.lark import parse_lark
 from sglang_lite.grammar.regex import parse_regex
 from sglang_lite.grammar.structural_tags import StructuralTag, structural_tag_grammar
 from sglang_lite.grammar.syntax import Grammar, Node
 from sglang_lite.grammar.syntax import choices as any_of
 from sglang_lite.grammar.tables import LazyTables
+from sglang_lite.grammar.tag_spec import parse_structural_tag
 from sglang_lite.grammar.vocab import TokenVocab
 
 DEFAULT_MAX_TABLE_BYTES = 64 << 20
@@ -82,6 +92,40 @@ class GrammarCompiler:
             lambda: self._build(GrammarSource("choices", shown), any_of(texts)),
         )
 
+    def compile_json_schema(
+        self,
+        schema: Mapping[str, object] | bool | str,
+        *,
+        strict: bool = True,
+        whitespace: Whitespace = "compact",
+        formats: Formats = "assert",
+        max_integer_digits: int = 32,
+    ) -> CompiledGrammar:
+        """The grammar of the JSON texts that are valid under `schema`; `schema_to_grammar` says which, and `notes` what it leaves out.
+
+        Args:
+            schema: an object, a boolean, or the JSON text of one; `{"type": "object"}` is any JSON object.
+            strict: refuse keywords that cannot be enforced; otherwise they are left out and noted as `unchecked`.
+            whitespace: `compact`, `spaced` or `any` (bounded).
+            formats: `assert` enforces known formats; `annotation` ignores `format`.
+            max_integer_digits: digits before the decimal point of a number.
+
+        Raises:
+            InvalidGrammarError: the schema is malformed, or no value is valid; names the JSON Pointer.
+            UnsupportedGrammarError: a keyword cannot be enforced; names it and its JSON Pointer.
+            GrammarTooLargeError: a limit was passed.
+        """
+        options = SchemaOptions(
+            strict=strict, whitespace=whitespace, formats=formats, max_integer_digits=max_integer_digits
+        )
+        source = GrammarSource("json_schema", schema_text(schema))
+
+        def build() -> CompiledGrammar:
+            found = schema_to_grammar(source.text, options)
+            return self._build(source, found.grammar, found.notes)
+
+        return self._once((source, options), build)
+
     def compile_ebnf(self, text: str, *, root: str = "root") -> CompiledGrammar:
         """The grammar of `text`, EBNF as llama.cpp (GBNF) and xgrammar write it; `sglang_lite.grammar.ebnf` says what is read.
 
@@ -97,6 +141,40 @@ class GrammarCompiler:
     def compile_lark(self, text: str) -> CompiledGrammar:
         """The grammar of `text`, the Lark subset that `sglang_lite.grammar.lark` describes. Errors as of `compile_ebnf`."""
         return self._once(("lark", text), lambda: self._build_rules(GrammarSource("lark", text), parse_lark(text)))
+
+    def compile_structural_tag(
+        self,
+        spec: Mapping[str, object] | str,
+        *,
+        strict: bool = True,
+        whitespace: Whitespace = "compact",
+        formats: Formats = "assert",
+    ) -> CompiledGrammar:
+        """Structural tags as clients send them in JSON; `sglang_lite.grammar.tag_spec` says in which shapes.
+
+        Args:
+            spec: an object, or the JSON text of one.
+            strict, whitespace, formats: for the schemas in it; see `compile_json_schema`.
+
+        Raises:
+            InvalidGrammarError: malformed; names the path.
+            UnsupportedGrammarError: a part that is not offered; names it and its path.
+            GrammarTooLargeError: a limit was passed.
+        """
+        options = SchemaOptions(strict=strict, whitespace=whitespace, formats=formats)
+        source = GrammarSource("structural_tag", spec if isinstance(spec, str) else repr(spec))
+        notes: list[SchemaNote] = []
+
+        def read_schema(schema: Any) -> Grammar:
+            found = schema_to_grammar(schema, options)
+            notes.extend(found.notes)
+            return found.grammar
+
+        def build() -> CompiledGrammar:
+            grammar = parse_structural_tag(spec, read_schema)
+            return self._build(source, grammar, tuple(notes))
+
+        return self._once((source, options), build)
 
     def compile_structural_tags(
         self,
@@ -137,7 +215,9 @@ class GrammarCompiler:
             )
         return compiled
 
-    def _build(self, source: GrammarSource, node: Node | Grammar) -> CompiledGrammar:
+    def _build(
+        self, source: GrammarSource, node: Node | Grammar, notes: tuple[SchemaNote, ...] = ()
+    ) -> CompiledGrammar:
         nfa = build_nfa(node, max_states=self._max_states)
         vocab = self.vocab
         wrong = [i for i in nfa.special_ids.tolist() if i not in vocab.special_ids or i in vocab.eos_ids]
@@ -146,7 +226,7 @@ class GrammarCompiler:
                 f"compiling a grammar: tokens {wrong} are named as special tokens; named can be those that are special and end no text"
             )
         tables = LazyTables(nfa, max_bytes=self._max_table_bytes)
-        return CompiledGrammar(source, self.vocab, tables, max_mask_bytes=self._max_mask_bytes)
+        return CompiledGrammar(source, self.vocab, tables, max_mask_bytes=self._max_mask_bytes, notes=notes)
 
     def _once(self, key: object, build: Callable[[], CompiledGrammar]) -> CompiledGrammar:
         with self._lock:

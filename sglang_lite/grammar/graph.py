@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Protocol
 
 from sglang_lite.grammar.errors import UnsupportedGrammarError
 from sglang_lite.grammar.nfa import ByteDfa
-from sglang_lite.grammar.spelling import BYTES, char_dfa
+from sglang_lite.grammar.spelling import char_dfa, choices_dfa, literal_dfa, shared_length
 from sglang_lite.grammar.syntax import (
     Alternate,
     Both,
@@ -24,6 +23,7 @@ from sglang_lite.grammar.syntax import (
     TextEdge,
     Whole,
     Without,
+    has_position_test,
 )
 
 
@@ -35,144 +35,171 @@ class Combine(Protocol):
         ...
 
 
+class Arrows:
+    """Edges of one kind as parallel lists: source, what the edge carries, target."""
+
+    def __init__(self) -> None:
+        self.source: list[int] = []
+        self.carried: list[int] = []
+        self.target: list[int] = []
+
+    def add(self, source: int, carried: int, target: int) -> None:
+        """One more edge."""
+        self.source.append(source)
+        self.carried.append(carried)
+        self.target.append(target)
+
+    def add_all(self, other: Arrows, base: int) -> None:
+        """The edges of `other`, whose states are numbered from `base` here."""
+        self.source += [base + state for state in other.source]
+        self.carried += other.carried
+        self.target += [base + state for state in other.target]
+
+    def by_source(self) -> dict[int, list[tuple[int, int]]]:
+        """(carried, target) of each source."""
+        found: dict[int, list[tuple[int, int]]] = {}
+        for source, carried, target in zip(self.source, self.carried, self.target, strict=True):
+            found.setdefault(source, []).append((carried, target))
+        return found
+
+
 class Graph:
-    """States are ints; an edge carries a `ByteDfa` that reads its bytes.
+    """States are ints from 0; lists of edges, not objects for states, since there are many.
 
     Attributes:
-        empty: for each state, the states reached without a byte.
-        edges: for each state, (label, target).
-        refs: source -> (name of the rule entered, state to return to).
-        specials: source -> (special token, target).
-        tests: source -> (is a test for the end, target).
+        num_states: how many there are.
+        empty: edges without a byte; they carry nothing.
+        edges: edges that carry the index in `labels` of what they read.
+        refs: edges that carry the number in `names` of the rule entered; the target is the state to return to.
+        specials: edges that carry a special token.
+        tests: edges that carry 1 for a test for the end, 0 for one for the begin.
+        labels, names: shared with all parts.
 
     Args:
         rules: rules whose references are replaced by what they name; all others become `refs`.
         combine: for intersections and differences.
     """
 
-    def __init__(self, rules: Mapping[str, Node], combine: Combine) -> None:
-        self.empty: list[list[int]] = []
-        self.edges: list[list[tuple[ByteDfa, int]]] = []
-        self.refs: dict[int, list[tuple[str, int]]] = defaultdict(list)
-        self.specials: dict[int, list[tuple[int, int]]] = defaultdict(list)
-        self.tests: dict[int, list[tuple[bool, int]]] = defaultdict(list)
+    def __init__(self, rules: Mapping[str, Node], combine: Combine, *, within: Graph | None = None) -> None:
+        self.num_states = 0
+        self.empty, self.edges, self.refs, self.specials, self.tests = (Arrows() for _ in range(5))
+        self.labels: list[ByteDfa] = [] if within is None else within.labels
+        self.names: dict[str, int] = {} if within is None else within.names
         self._rules = rules
         self._combine = combine
-        self._labels: dict[int, tuple[Node, ByteDfa | None]] = {}
+        # By identity of the node: copies of a repeated item share it, which spares the hash of a large set for each copy.
+        self._known: dict[int, tuple[Node, int]] = {} if within is None else within._known
+        self._index: dict[int, int] = {} if within is None else within._index
 
     def new_state(self) -> int:
         """A state without edges."""
-        self.empty.append([])
-        self.edges.append([])
-        return len(self.empty) - 1
+        self.num_states += 1
+        return self.num_states - 1
 
     def add_part(self, node: Node) -> tuple[int, int]:
         """Add the texts of `node` apart from all else, position tests resolved to the part's own borders: (first, last state)."""
-        part = Graph(self._rules, self._combine)
-        part._labels = self._labels
+        if not has_position_test(node):
+            first = self.new_state()
+            return first, self.add(node, first)
+        part = Graph(self._rules, self._combine, within=self)
         first = part.new_state()
         last = part.add(node, first)
-        if part.tests:
-            if part.refs:
-                names = ", ".join(sorted({name for targets in part.refs.values() for name, _ in targets}))
+        if part.tests.source:
+            if part.refs.source:
+                names = ", ".join(sorted(name for name, number in self.names.items() if number in part.refs.carried))
                 raise UnsupportedGrammarError(
                     f"building the automaton: a position test (^ or $) beside references to the rules {names} is not supported"
                 )
             part, first, last = _without_tests(part, first, last)
-        base = len(self.empty)
-        self.empty += [[base + target for target in targets] for targets in part.empty]
-        self.edges += [[(label, base + target) for label, target in targets] for targets in part.edges]
-        for mine, theirs in ((self.refs, part.refs), (self.specials, part.specials)):
-            for source, targets in theirs.items():
-                mine[base + source] = [(name, base + target) for name, target in targets]  # pyright: ignore[reportArgumentType]
+        base = self.num_states
+        self.num_states += part.num_states
+        for mine, theirs in (
+            (self.empty, part.empty),
+            (self.edges, part.edges),
+            (self.refs, part.refs),
+            (self.specials, part.specials),
+        ):
+            mine.add_all(theirs, base)
         return base + first, base + last
 
     def add(self, node: Node, source: int) -> int:
         """Add the texts of `node` behind `source`; returns the state they end in. Only out-edges are added to `source`."""
         match node:
             case Bytes(data):
-                for byte in data:
-                    target = self.new_state()
-                    self.edges[source].append((BYTES[byte], target))
-                    source = target
-                return source
-            case Chars() | Both() | Without():
+                return self._add_literal(data, source) if data else source
+            case Chars() | Choices() | Both() | Without():
                 return self._add_labelled(node, source)
             case Concat(parts):
                 for part in parts:
                     source = self.add(part, source)
                 return source
             case Alternate(options):
-                return self._add_options(options, source)
-            case Choices(texts):
-                return self._add_choices(texts, source)
+                target = self.new_state()
+                for option in options:
+                    self.empty.add(self.add(option, source), 0, target)
+                return target
             case Repeat(item, low, high):
                 return self._add_repeat(item, low, high, source)
             case Ref(name):
                 return self._add_ref(name, source)
             case Whole(item):
                 first, last = self.add_part(item)
-                self.empty[source].append(first)
+                self.empty.add(source, 0, first)
                 return last
             case TextEdge() | Special():
                 return self._add_marker(node, source)
 
-    def _add_options(self, options: tuple[Node, ...], source: int) -> int:
-        target = self.new_state()
-        for option in options:
-            self.empty[self.add(option, source)].append(target)
-        return target
-
     def _add_marker(self, node: TextEdge | Special, source: int) -> int:
         target = self.new_state()
         if isinstance(node, TextEdge):
-            self.tests[source].append((node.end, target))
+            self.tests.add(source, int(node.end), target)
         else:
-            self.specials[source].append((node.token_id, target))
+            self.specials.add(source, node.token_id, target)
         return target
 
-    def _add_labelled(self, node: Chars | Both | Without, source: int) -> int:
-        # Copies of a repeated item share the node: its identity spares the hash of a large set for each copy.
-        if id(node) not in self._labels:
-            made = char_dfa(node.charset) if isinstance(node, Chars) else self._combine(node)
-            self._labels[id(node)] = node, made
-        label = self._labels[id(node)][1]
+    def _add_literal(self, data: bytes, source: int) -> int:
+        label = literal_dfa(data)
+        index = self._index.get(id(label))
+        if index is None:
+            index = self._index[id(label)] = len(self.labels)
+            self.labels.append(label)
         target = self.new_state()
-        if label is not None:
-            if label.accepts_empty:
-                self.empty[source].append(target)
-            if len(label.edges):
-                self.edges[source].append((label, target))
+        self.edges.add(source, index, target)
         return target
+
+    def _add_labelled(self, node: Chars | Choices | Both | Without, source: int) -> int:
+        if id(node) not in self._known:
+            made = self._label(node)
+            self._known[id(node)] = node, -1 if made is None else len(self.labels)
+            self.labels += [] if made is None else [made]
+        index = self._known[id(node)][1]
+        target = self.new_state()
+        if index >= 0:
+            if self.labels[index].accepts_empty:
+                self.empty.add(source, 0, target)
+            self.edges.add(source, index, target)
+        return target
+
+    def _label(self, node: Chars | Choices | Both | Without) -> ByteDfa | None:
+        if isinstance(node, Chars):
+            return char_dfa(node.charset)
+        return choices_dfa(node.texts) if isinstance(node, Choices) else self._combine(node)
 
     def _add_ref(self, name: str, source: int) -> int:
         if name in self._rules:
             return self.add(self._rules[name], source)
         target = self.new_state()
-        self.refs[source].append((name, target))
+        self.refs.add(source, self.names.setdefault(name, len(self.names)), target)
         return target
-
-    def _add_choices(self, texts: tuple[bytes, ...], source: int) -> int:
-        """A tree of the sorted `texts`: common prefixes share their states."""
-        end = self.new_state()
-        path = [source]  # path[i] is the state behind the first i bytes of the text before
-        for before, text in pairwise((b"", *texts)):
-            shared = shared_length(before, text)
-            del path[shared + 1 :]
-            for byte in text[shared:]:
-                path.append(self.new_state())
-                self.edges[path[-2]].append((BYTES[byte], path[-1]))
-            self.empty[path[-1]].append(end)
-        return end
 
     def _add_repeat(self, item: Node, low: int, high: int | None, source: int) -> int:
         if high is None:
             for _ in range(low - 1):
                 source = self.add(item, source)
             head = self.new_state()
-            self.empty[source].append(head)
+            self.empty.add(source, 0, head)
             last = self.add(item, head)
-            self.empty[last].append(head)
+            self.empty.add(last, 0, head)
             return last if low else head
         for _ in range(low):
             source = self.add(item, source)
@@ -180,9 +207,9 @@ class Graph:
             return source
         end = self.new_state()
         for _ in range(high - low):
-            self.empty[source].append(end)
+            self.empty.add(source, 0, end)
             source = self.add(item, source)
-        self.empty[source].append(end)
+        self.empty.add(source, 0, end)
         return end
 
 
@@ -208,19 +235,13 @@ def size_of(node: Node, inlined: Callable[[str], int]) -> int:
             return 1
 
 
-def shared_length(left: bytes, right: bytes) -> int:
-    """Length of the longest common prefix."""
-    limit = min(len(left), len(right))
-    return next((i for i in range(limit) if left[i] != right[i]), limit)
-
-
 def _without_tests(graph: Graph, start: int, accept: int) -> tuple[Graph, int, int]:
     """The same texts without position tests: states are paired with what is known of the place.
 
     The pairs (state, bytes were read, end was promised) are explored from the start. A test for the begin is passed only before
     the first byte; after a passed test for the end no byte may follow.
     """
-    resolved = Graph(graph._rules, graph._combine)
+    resolved = Graph(graph._rules, graph._combine, within=graph)
     names: dict[tuple[int, bool, bool], int] = {}
     waiting: list[tuple[int, bool, bool]] = []
 
@@ -231,19 +252,23 @@ def _without_tests(graph: Graph, start: int, accept: int) -> tuple[Graph, int, i
             waiting.append(key)
         return names[key]
 
+    empty, edges, specials, tests = (
+        kind.by_source() for kind in (graph.empty, graph.edges, graph.specials, graph.tests)
+    )
     first, last = name(start, False, False), resolved.new_state()
     while waiting:
         state, moved, ended = waiting.pop()
         source = names[state, moved, ended]
         if state == accept:
-            resolved.empty[source].append(last)
-        resolved.empty[source] += [name(target, moved, ended) for target in graph.empty[state]]
-        for is_end, target in graph.tests.get(state, ()):
+            resolved.empty.add(source, 0, last)
+        for _, target in empty.get(state, ()):
+            resolved.empty.add(source, 0, name(target, moved, ended))
+        for is_end, target in tests.get(state, ()):
             if is_end or not moved:
-                resolved.empty[source].append(name(target, moved, ended or is_end))
+                resolved.empty.add(source, 0, name(target, moved, ended or bool(is_end)))
         if not ended:
-            resolved.edges[source] += [(label, name(target, True, False)) for label, target in graph.edges[state]]
-            resolved.specials[source] += [
-                (token, name(target, True, False)) for token, target in graph.specials.get(state, ())
-            ]
+            for label, target in edges.get(state, ()):
+                resolved.edges.add(source, label, name(target, True, False))
+            for token, target in specials.get(state, ()):
+                resolved.specials.add(source, token, name(target, True, False))
     return resolved, first, last

@@ -423,3 +423,29 @@ def mark_live(table: Int32Array, live: UInt8Array) -> None:
                     live[state] = 1
                     changed = True
                     break
+
+
+@njit(nogil=True, cache=True)
+def spread_back(arrows: Int32Array, flags: UInt8Array) -> None:
+    """Mark in `flags`, uint8 [N], every state with an arrow, int32 [*, 3] (source, target, partner), to two marked states."""
+    changed = True
+    while changed:
+        changed = False
+        for i in range(arrows.shape[0] - 1, -1, -1):
+            if not flags[arrows[i, 0]] and flags[arrows[i, 1]] and flags[arrows[i, 2]]:
+                flags[arrows[i, 0]] = 1
+                changed = True
+
+
+@njit(nogil=True, cache=True)
+def spread_on(arrows: Int32Array, allowed: UInt8Array, flags: UInt8Array) -> None:
+    """Mark in `flags`, uint8 [N], both ends of every arrow from a marked state whose ends are both in `allowed`, uint8 [N]."""
+    changed = True
+    while changed:
+        changed = False
+        for i in range(arrows.shape[0]):
+            target, partner = arrows[i, 1], arrows[i, 2]
+            if flags[arrows[i, 0]] and allowed[target] and allowed[partner] and not (flags[target] and flags[partner]):
+                flags[target] = 1
+                flags[partner] = 1
+                changed = True

@@ -2,44 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections import defaultdict
+
+import numpy as np
 
 from sglang_lite.grammar.errors import UnsupportedGrammarError
 from sglang_lite.grammar.rules import components
-
-Borders = Mapping[str, tuple[int, int]]
-
-
-class States(Protocol):
-    """What is asked of the automaton."""
-
-    def resolved(self, state: int, /) -> int:
-        """The state that `state` stands for."""
-        ...
-
-    def empty(self, state: int, /) -> list[int]:
-        """States reached without a byte."""
-        ...
-
-    def refs(self, state: int, borders: Borders, /) -> list[tuple[str, int]]:
-        """References and the states to return to; -1 where only the end of the rule follows."""
-        ...
+from sglang_lite.grammar.trimming import Trimmed
 
 
-def refuse_left_recursion(states: States, borders: Borders) -> None:
-    """Raise if a rule of `borders` (first and last state) comes back to itself without a byte, its own end aside.
+def refuse_left_recursion(trimmed: Trimmed) -> None:
+    """Raise if a rule comes back to itself without a byte, its own end aside.
 
     A rule that returns to itself as the last thing it does needs no stack and is no fault.
 
     Raises:
         UnsupportedGrammarError: naming the rules of the circle.
     """
+    search = _Search(trimmed)
     nullable: set[str] = set()
-    entered = {name: _entered_first(states, borders, name, nullable) for name in borders}
+    entered = {name: search.entered_first(name, nullable) for name in trimmed.live_rules}
     while more := {name for name, (_, ends) in entered.items() if ends} - nullable:
         nullable |= more
-        entered = {name: _entered_first(states, borders, name, nullable) for name in borders}
+        entered = {name: search.entered_first(name, nullable) for name in trimmed.live_rules}
     edges = {name: {inner for inner, _ in first} for name, (first, _) in entered.items()}
     for group in components(edges):
         members = set(group)
@@ -51,25 +36,38 @@ def refuse_left_recursion(states: States, borders: Borders) -> None:
             )
 
 
-def _entered_first(
-    states: States, borders: Borders, name: str, nullable: set[str]
-) -> tuple[set[tuple[str, bool]], bool]:
-    """The rules that `name` enters before a byte (each with whether it is the last thing done), and whether its end is reached so."""
-    entry, end = borders[name]
-    end = states.resolved(end)
-    found: set[tuple[str, bool]] = set()
-    seen: set[int] = set()
-    waiting = [states.resolved(entry)]
-    ends = False
-    while waiting:
-        state = waiting.pop()
-        if state in seen:
-            continue
-        seen.add(state)
-        ends |= state == end
-        waiting += states.empty(state)
-        for inner, behind in states.refs(state, borders):
-            found.add((inner, behind < 0))
-            if inner in nullable:
-                waiting.append(behind if behind >= 0 else end)
-    return found, ends
+class _Search:
+    """What can be reached in an automaton without a byte."""
+
+    def __init__(self, trimmed: Trimmed) -> None:
+        self._rules = trimmed.live_rules
+        names = list(trimmed.graph.names)
+        empty = trimmed.empty[np.argsort(trimmed.empty[:, 0], kind="stable")]
+        self._sources, self._targets = empty[:, 0], empty[:, 2]
+        self._refs: dict[int, list[tuple[str, int, bool]]] = defaultdict(list)
+        for source, index, target in trimmed.refs.tolist():
+            self._refs[source].append((names[index], target, bool(trimmed.bare_ends[target])))
+
+    def _empty(self, state: int) -> list[int]:
+        begin, end = np.searchsorted(self._sources, [state, state + 1])
+        return self._targets[begin:end].tolist()
+
+    def entered_first(self, name: str, nullable: set[str]) -> tuple[set[tuple[str, bool]], bool]:
+        """The rules that `name` enters before a byte (each with whether it is the last thing done), and whether its end is reached so."""
+        entry, end = self._rules[name]
+        found: set[tuple[str, bool]] = set()
+        seen: set[int] = set()
+        waiting = [entry]
+        ends = False
+        while waiting:
+            state = waiting.pop()
+            if state in seen:
+                continue
+            seen.add(state)
+            ends |= state == end
+            waiting += self._empty(state)
+            for inner, behind, last in self._refs.get(state, ()):
+                found.add((inner, last))
+                if inner in nullable:
+                    waiting.append(behind)
+        return found, ends

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from sglang_lite.grammar.errors import InvalidGrammarError, UnsupportedGrammarError
+from sglang_lite.grammar.graph import size_of
 from sglang_lite.grammar.syntax import (
     NEVER,
     Alternate,
@@ -25,7 +26,7 @@ from sglang_lite.grammar.syntax import (
     whole,
 )
 
-_SMALL = 12  # nodes; a rule of this size stands in place of its references, however many there are
+_SMALL = 12  # states, with those of rules inside; a rule of this size stands in place of its references, however many there are
 _MAX_DEPTH = 20  # rules within rules in place of references; keeps recursion over syntax far from Python's limit
 
 
@@ -55,11 +56,13 @@ def plan_rules(grammar: Grammar) -> RulePlan:
     for name, node in (("the start", grammar.start), *rules.items()):
         _check_regular(name, node, reaching)
     depth: dict[str, int] = {}
+    size: dict[str, int] = {}
     inlined: set[str] = set()
     # Groups come with those they refer to first, so that a rule's own depth is known when it is its turn.
     for name in (name for group in components(edges) for name in group):
         depth[name] = 1 + max((depth[inner] for inner in edges[name] if inner in inlined), default=0)
-        small = uses[name] == 1 or sum(1 for _ in parts_of(rules[name])) <= _SMALL
+        size[name] = size_of(rules[name], lambda inner: size[inner] if inner in inlined else 1)
+        small = uses[name] == 1 or size[name] <= _SMALL
         if name not in recursive and small and depth[name] <= _MAX_DEPTH:
             inlined.add(name)
     return RulePlan(

@@ -75,7 +75,7 @@ def structural_tag_grammar(
     starts = list(dict.fromkeys(tag.begin for tag in tags) if triggers is None else triggers)
     _check(tags, starts)
     rules: dict[str, Node] = {}
-    bodies = [_imported(tag.content, f"tag {index}: ", rules) for index, tag in enumerate(tags)]
+    bodies = [imported(tag.content, f"tag {index}: ", rules) for index, tag in enumerate(tags)]
     texts = [start.encode() for start in starts if isinstance(start, str)]
     free = without(_TEXT, concat([_TEXT, choices(texts), _TEXT])) if texts else _TEXT
     parts: list[Node] = []
@@ -128,7 +128,7 @@ def _literal(text: str | int) -> Node:
     return Special(text) if isinstance(text, int) else Bytes(text.encode())
 
 
-def _imported(content: Node | Grammar, prefix: str, rules: dict[str, Node]) -> Node:
+def imported(content: Node | Grammar, prefix: str, rules: dict[str, Node]) -> Node:
     """`content` as a node of its own; the rules of a grammar go into `rules` under new names."""
     if not isinstance(content, Grammar):
         return whole(content)

@@ -22,6 +22,7 @@ from sglang_lite.lang.api import (
     user_end,
     video,
 )
+from sglang_lite.lang.backends.hosted import Anthropic, LiteLLM, OpenAI, VertexAI
 from sglang_lite.lang.backends.registry import (
     backend_scope,
     flush_cache,
@@ -43,13 +44,18 @@ from sglang_lite.lang.choices import (
 from sglang_lite.lang.global_config import global_config
 from sglang_lite.lang.group import ProgramStateGroup
 from sglang_lite.lang.options import RunOptions
+from sglang_lite.lang.results import BatchReport, read_results
 from sglang_lite.lang.sgl_function import SglFunction
 from sglang_lite.lang.state import ProgramState
 from sglang_lite.lang.summary import UsageTotals, count_usage
 
 __all__ = [
+    "Anthropic",
+    "BatchReport",
     "ChoicesDecision",
     "ChoicesSamplingMethod",
+    "LiteLLM",
+    "OpenAI",
     "ProgramState",
     "ProgramStateGroup",
     "RunOptions",
@@ -59,6 +65,7 @@ __all__ = [
     "ScriptedCall",
     "SglFunction",
     "UsageTotals",
+    "VertexAI",
     "assistant",
     "assistant_begin",
     "assistant_end",
@@ -74,6 +81,7 @@ __all__ = [
     "greedy_token_selection",
     "image",
     "literal",
+    "read_results",
     "register_backend",
     "resolve_backend",
     "select",

@@ -18,7 +18,7 @@ from sglang_lite.lang.state import ProgramState
 AHEAD = 200
 """How many rows a generator's consumer may be behind the rows that were started."""
 
-_STUCK_SECONDS = 0.01
+STUCK_SECONDS = 0.01
 """Without a body ending or waiting for so long, bodies are taken to sit in tools, and one more thread is added."""
 
 
@@ -135,7 +135,7 @@ class Batch:
                     return self._has_ended[row] or self._num_ended != seen
 
                 if self._num_begun < self._num_queued:
-                    self._changed.wait_for(has_news, _STUCK_SECONDS)
+                    self._changed.wait_for(has_news, STUCK_SECONDS)
                 else:
                     wait_interruptibly(self._changed, has_news)
             return self._has_ended[row]

@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextvars import ContextVar
+from typing import Any
 from weakref import WeakSet
 
 from sglang_lite.errors import CancelledError, ProgramError, ProgramTimeoutError
@@ -82,6 +83,7 @@ class Session:
         self._sending = threading.RLock()
         self._num_sending = 0
         self._num_open = 0
+        self._num_tokens = 0
         self._undecided: dict[int, ChoicesSamplingMethod] = {}
         self._had_wait = False
         self._cancelled: Exception | None = None
@@ -215,7 +217,19 @@ class Session:
         elif not isinstance(event, OpDelta):
             if isinstance(event, OpDone) and isinstance(future.op, GenOp | SelectOp):
                 record(event.meta)
+                self._count_tokens(event.meta)
             self._settle()
+
+    def _count_tokens(self, meta: dict[str, Any]) -> None:
+        with self.signal.changed:
+            self._num_tokens += (meta.get("prompt_tokens") or 0) + (meta.get("completion_tokens") or 0)
+        limit = self.options.max_total_tokens
+        if limit is not None and self._num_tokens > limit:
+            self.cancel(
+                CancelledError(
+                    f"running {self.label}: {self._num_tokens} tokens, more than max_total_tokens={limit}; cancelled"
+                )
+            )
 
     def _fail(self, future: OpFuture, error: Exception) -> None:
         future.error = error

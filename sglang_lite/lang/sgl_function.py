@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from dataclasses import replace
-from typing import Any
+from typing import Any, overload
 
 from sglang_lite.errors import ProgramError, RequestError
 from sglang_lite.lang import batch
 from sglang_lite.lang.backends.registry import resolve_backend
+from sglang_lite.lang.batch_out import Row, run_to_file
 from sglang_lite.lang.options import RunOptions
 from sglang_lite.lang.prefix import cache_prefix
+from sglang_lite.lang.progress import ProgressBar
+from sglang_lite.lang.results import BatchReport, ResultsFile, RowKeys
 from sglang_lite.lang.runner import Call, refuse_in_async_body, run, run_async, run_streaming
 from sglang_lite.lang.sampling import RunDefaults, run_defaults
 from sglang_lite.lang.state import ProgramState
 from sglang_lite.lang.symbols import SglArgument
 from sglang_lite.lang.tracer import TracerProgramState, current_trace, trace
+from sglang_lite.request_tree import Backend
+
+MAX_IN_FLIGHT = 256
+"""Rows of a batch with `out` that are held at a time; more keep no backend busier."""
 
 _SAMPLING = (
     "max_new_tokens",
@@ -184,7 +192,13 @@ class SglFunction:
         """
         cache_prefix(self.trace(), resolve_backend(backend))
 
-    def run_batch(  # noqa: PLR0913 - the names and defaults are SGLang's
+    @overload
+    def run_batch(
+        self, batch_kwargs: Iterable[Any], *, out: None = None, **kwargs: Any
+    ) -> list[ProgramState] | Iterator[ProgramState]: ...
+    @overload
+    def run_batch(self, batch_kwargs: Iterable[Any], *, out: str | os.PathLike[str], **kwargs: Any) -> BatchReport: ...
+    def run_batch(  # noqa: PLR0913 - the names and defaults are SGLang's; # pyright: ignore[reportInconsistentOverload] - the overloads leave them to it
         self,
         batch_kwargs: Iterable[Any],
         *,
@@ -209,12 +223,22 @@ class SglFunction:
         progress_bar: bool = False,
         generator_style: bool = False,
         options: RunOptions | None = None,
-    ) -> list[ProgramState] | Iterator[ProgramState]:
+        out: str | os.PathLike[str] | None = None,
+        resume: bool = False,
+        ordered: bool = False,
+        max_in_flight: int = MAX_IN_FLIGHT,
+    ) -> list[ProgramState] | Iterator[ProgramState] | BatchReport:
         """Run the program once for each row: a dict of arguments, or a tuple or list of them by position.
 
         Returns the states in the order of the rows (with `generator_style` an iterator that starts at most 200 rows
         ahead). A row that fails, in its body or on the backend, harms no other and raises nothing here: its state has
         the error (`state.error()`), and reading from it raises it.
+
+        With `out` each row is written to that file as it ends, as one JSON line (`row`, `key`, `arguments`, `variables`,
+        `ret_value`, `error`), and a `BatchReport` is returned. The rows may be any iterable: at most `max_in_flight` of
+        them are held at a time. With `resume` rows that are in the file already, by program source, arguments, model
+        and sampling, are not run again. `ordered` writes them in the order of the rows. Ctrl-C ends the batch and
+        returns the report of what is done.
 
         Raises:
             RequestError: rows or sampling arguments are wrong; nothing was started.
@@ -239,6 +263,14 @@ class SglFunction:
             return_text_in_logprobs=return_text_in_logprobs,
         )
         limit = batch.thread_limit(num_threads)
+        if out is not None:
+            backend = resolve_backend(backend)
+            if max_in_flight < 1:
+                raise RequestError(f"running a batch: got max_in_flight={max_in_flight!r}, expected at least 1")
+            bar = ProgressBar(len(batch_kwargs)) if progress_bar and isinstance(batch_kwargs, Sized) else None
+            with ResultsFile(out, resume=resume) as file:
+                found_rows = self._rows_to_write(batch_kwargs, backend, defaults, options or self.options)
+                return run_to_file(found_rows, file, limit, max_in_flight, ordered, bar)
         rows = [self._row(number, row) for number, row in enumerate(batch_kwargs)]
         if not rows:
             return []
@@ -262,6 +294,18 @@ class SglFunction:
             hint = f"; run() has parameters of its own named {reserved}: pass these by position" if reserved else ""
             raise TypeError(f"calling {self.__name__}({', '.join(self.arg_names)}): {error}{hint}") from None
         return Call(self.func, args, given, backend, defaults, options)
+
+    def _rows_to_write(
+        self, rows: Iterable[Any], backend: Backend, defaults: RunDefaults, options: RunOptions
+    ) -> Iterator[Row]:
+        """The rows with their keys, read as they are wanted."""
+        info = backend.get_server_info()
+        model = str(info.get("model_path") or info.get("backend") or type(backend).__name__)
+        keys = RowKeys(self.func, model, defaults, options.seed)
+        for number, given in enumerate(rows):
+            call = self._call((), self._row(number, given), backend, defaults, options)
+            refuse_in_async_body(call)
+            yield Row(number, keys.next(number, call.kwargs), call)
 
     def _row(self, number: int, row: Any) -> dict[str, Any]:
         """A row as a dict of its own."""

@@ -14,7 +14,9 @@ from sglang_lite.lang.group import ProgramStateGroup
 from sglang_lite.lang.ir import SglAppended, SglExpr, role_block
 from sglang_lite.lang.reasoning import ThinkingValue
 from sglang_lite.lang.streaming import iterate, iterate_async
+from sglang_lite.lang.summary import UsageTotals
 from sglang_lite.lang.values import OpValue, PlainValue
+from sglang_lite.request_tree import GenOp, SelectOp
 
 
 class _Block(AbstractContextManager[None]):
@@ -291,6 +293,14 @@ class ProgramState:
     @property
     def _is_live(self) -> bool:
         return self._is_outer and self._branch.session.is_streaming
+
+    def usage(self) -> UsageTotals:
+        """Tokens of every gen and select of the run that is done by now, those of forks included; waits for nothing."""
+        totals = UsageTotals()
+        for future in list(self._branch.session.futures.values()):
+            if future.done is not None and isinstance(future.op, GenOp | SelectOp):
+                totals.add(future.done.meta)
+        return totals
 
     def op_metas(self) -> list[dict[str, Any]]:
         """The `meta_info` of every gen and select of this state's text that is done, in order."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from sglang_lite.errors import RequestError, UnsupportedError
 
-POLICIES = ("lpm", "fcfs")
+POLICIES = ("lpm", "fcfs", "dfs-weight", "lof", "random", "priority")
 BATCHINGS = ("prefill-first", "mixed", "decode-first")
 ATTENTION_BACKENDS = ("cpu", "torch_ref")
 
@@ -47,6 +47,9 @@ class EngineConfig:
     most prompt tokens computed in one step (-1: no limit). `context_length` None: the model's own. `num_threads`
     None: what the process may use. `dtype` auto: the file's own quantised values in the native CPU step where it can run
     the model; float32: torch modules on float32 weights. `batching`: which work goes first when both wait.
+    `enable_priority_scheduling`: requests may carry a priority, higher first, or lower first with
+    `schedule_low_priority_values_first`. `max_queued_requests`: more waiting ones are refused (None: no limit).
+    `disable_overlap_schedule` False: a step is planned while the one before it runs; results come a step late.
     """
 
     model_path: str | None = None
@@ -66,6 +69,10 @@ class EngineConfig:
     attention_backend: str = "cpu"
     num_threads: int | None = None
     random_seed: int | None = None
+    enable_priority_scheduling: bool = False
+    schedule_low_priority_values_first: bool = False
+    max_queued_requests: int | None = None
+    disable_overlap_schedule: bool = True
 
     def __post_init__(self) -> None:
         """Check every setting; the message names it, the value and what is allowed."""
@@ -77,9 +84,11 @@ class EngineConfig:
         self._one_of("page_size", (1, 2, 4, 8, 16, 32, 64))
         for name in ("max_prefill_tokens", "max_running_requests"):
             self._whole(name, low=1)
-        for name in ("context_length", "max_total_tokens", "num_threads"):
+        for name in ("context_length", "max_total_tokens", "num_threads", "max_queued_requests"):
             if getattr(self, name) is not None:
                 self._whole(name, low=1)
+        for name in ("enable_priority_scheduling", "schedule_low_priority_values_first", "disable_overlap_schedule"):
+            self._one_of(name, (True, False))
         if self.chunked_prefill_size != -1:
             self._whole("chunked_prefill_size", low=self.page_size)
         if not 0 < self.mem_fraction_static <= 1:

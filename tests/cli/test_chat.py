@@ -23,7 +23,9 @@ def talk(monkeypatch: pytest.MonkeyPatch, backend: sgl.ScriptedBackend, lines: l
     assert chat.main(arguments) == 0
 
 
-def test_each_turn_sees_the_dialogue_so_far(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_turn_sees_the_dialogue_so_far(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     backend = sgl.ScriptedBackend(["one", "two"])
     talk(monkeypatch, backend, ["Hi", "And?"])
     assert capsys.readouterr().out == "one\ntwo\n"

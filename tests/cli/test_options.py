@@ -9,7 +9,15 @@ from sglang_lite.errors import RequestError
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("a=1", 1), ("a=1.5", 1.5), ("a=[1, 2]", [1, 2]), ("a=true", True), ("a=text", "text"), ("a=x=y", "x=y"), ("a=", "")],
+    [
+        ("a=1", 1),
+        ("a=1.5", 1.5),
+        ("a=[1, 2]", [1, 2]),
+        ("a=true", True),
+        ("a=text", "text"),
+        ("a=x=y", "x=y"),
+        ("a=", ""),
+    ],
 )
 def test_a_value_is_json_or_a_string(text: str, value: object) -> None:
     assert parse_assignment(text) == ("a", value)

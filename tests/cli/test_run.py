@@ -93,3 +93,28 @@ def test_chat_answers_line_by_line_until_quit(replies: str) -> None:
     done = run("chat", "--system", "Be brief.", "--backend", replies, text="Hi\n\n/reset\nAgain\n/quit\nnever read\n")
     assert (done.returncode, done.stdout) == (0, "Hello.\nHello.\n"), done.stderr
     assert "2 requests" in done.stderr
+
+
+def test_rows_of_a_file_run_and_resume(tmp_path: Path) -> None:
+    program, rows, out = tmp_path / "ask.py", tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    program.write_text(
+        "from sglang_lite import function, gen\n\n@function\ndef ask(s, q, n):\n    s += q * n + gen('x')\n",
+        encoding="utf-8",
+    )
+    rows.write_text('{"q": "a"}\n\n{"q": "b", "n": 2}\n', encoding="utf-8")
+    command = ["run", f"{program}:ask", "--rows", str(rows), "--out", str(out), "--backend", "scripted"]
+    assert run(*command, "--ordered", "--arg", "n=1").returncode == 0
+    entries = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    assert [entry["arguments"] for entry in entries] == [{"n": 1, "q": "a"}, {"n": 2, "q": "b"}]
+    resumed = run(*command, "--resume", "--arg", "n=1")
+    assert resumed.returncode == 0
+    assert "0 rows written, 0 failed, 2 there already" in resumed.stderr
+    assert "the file exists" in run(*command).stderr
+    rows.write_text("[1]\n", encoding="utf-8")
+    wrong = run(*command, "--resume")
+    assert wrong.returncode == 1
+    assert "line 1" in wrong.stderr
+
+
+def test_rows_need_a_place_for_their_results(tmp_path: Path) -> None:
+    assert "both --rows" in run("run", str(tmp_path / "ask.py"), "--rows", "in.jsonl").stderr

@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 import importlib
+import re
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import sglang_lite as sgl
+from examples.agents.debate import OPENINGS, PETS, Debate, Speech
+from examples.agents.few_shot_select import MESSAGES, Classified
+from examples.agents.generative_agents import MOODS, PLACES, TIMES, Episode, PartOfDay
+from examples.agents.json_fields import ADVERTS, COLOURS, Advert
+from examples.agents.judge import DIMENSIONS, Review, Verdict
+from examples.agents.long_chat import TURNS, Turn
 from examples.agents.react import DOCUMENTS, QUESTIONS, Answer, calculate, search
+from examples.agents.self_consistency import QUESTIONS as PROBLEMS
+from examples.agents.self_consistency import Vote
+from examples.agents.skeleton_of_thought import NUM_POINTS, Point
 from examples.agents.tree_of_thought import STEPS, Result
 
-AGENTS = Path(__file__).parents[2] / "examples" / "agents"
+ROOT = Path(__file__).parents[2]
+AGENTS = ROOT / "examples" / "agents"
+
+LONG_ANSWER = "I answer" + " with many words" * 6 + " and care."
 
 EXPECTED: dict[str, Any] = {
     "react": [
@@ -26,6 +40,80 @@ EXPECTED: dict[str, Any] = {
         Answer(QUESTIONS[4], "search", "Eiffel Tower", "330"),
         Answer(QUESTIONS[5], "search", "Lake Baikal", "1642"),
     ],
+    "debate": Debate(
+        tuple(
+            Speech(name, f"{pet} {opening} {rest}")
+            for opening in OPENINGS
+            for name, pet, rest in (
+                ("Ann", "Cats", "sleep all day in the sun."),
+                ("Ben", "Dogs", "come along for every walk."),
+            )
+        ),
+        {"Ann": 0.5, "Ben": 0.5},
+        "Ann",
+    ),
+    "few_shot_select": [
+        Classified(MESSAGES[0][0], "complaint", 0.55, "complaint"),
+        Classified(MESSAGES[1][0], "question", 0.55, "question"),
+        Classified(MESSAGES[2][0], "praise", 0.55, "praise"),
+        Classified(MESSAGES[3][0], "question", 0.55, "question"),
+        Classified(MESSAGES[4][0], "complaint", 0.55, "complaint"),
+        Classified(MESSAGES[5][0], "praise", 0.55, "praise"),
+        Classified(MESSAGES[6][0], "question", 0.55, "question"),
+        Classified(MESSAGES[7][0], "complaint", 0.55, "complaint"),
+        Classified(MESSAGES[8][0], "complaint", 0.55, "praise"),
+        Classified(MESSAGES[9][0], "question", 0.55, "question"),
+    ],
+    "generative_agents": (
+        PartOfDay(
+            "morning",
+            (Episode("Rosa", "bakery", "works hard.", "hard"), Episode("Emil", "harbour", "works hard.", "hard")),
+            (),
+        ),
+        PartOfDay(
+            "afternoon",
+            (Episode("Rosa", "market", "works hard.", "hard"), Episode("Emil", "bakery", "works hard.", "hard")),
+            (),
+        ),
+        PartOfDay(
+            "evening",
+            (Episode("Rosa", "inn", "sings a song.", "funny"), Episode("Emil", "inn", "sings a song.", "funny")),
+            ('Rosa says: "What a day!"', 'Emil says: "It was long."'),
+        ),
+    ),
+    "json_fields": [
+        Advert("bicycle", "red", 120, "Clara", "Lyon"),
+        Advert("piano", "black", 900, "Peter", "Berlin"),
+        Advert("table", "brown", 45, "Maria", "Porto"),
+    ],
+    "judge": Verdict(
+        (
+            Review("clarity", "is what one may expect of it.", 3.0),
+            Review("structure", "is what one may expect of it.", 3.45),
+            Review("evidence", "is what one may expect of it.", 3.0),
+            Review("usefulness", "is what one may expect of it.", 3.0),
+        ),
+        "is good but short.",
+        3.0,
+    ),
+    "long_chat": (
+        Turn(TURNS[0], LONG_ANSWER, 43, None),
+        Turn(TURNS[1], LONG_ANSWER, 71, None),
+        Turn(TURNS[2], LONG_ANSWER, 102, None),
+        Turn(TURNS[3], LONG_ANSWER, 130, None),
+        Turn(TURNS[4], LONG_ANSWER, 159, "You want a garden and asked 5 questions."),
+        Turn(TURNS[5], LONG_ANSWER, 50, None),
+    ),
+    "self_consistency": [
+        Vote(PROBLEMS[0][0], "9", 9, ("9",) * 9, "9"),
+        Vote(PROBLEMS[1][0], "14", 9, ("14",) * 9, "2"),
+        Vote(PROBLEMS[2][0], "9", 9, ("9",) * 9, "20"),
+    ],
+    "skeleton_of_thought": (
+        Point("Go to bed early", "It helps many people to go to bed early."),
+        Point("Read a dull book", "It helps many people to read a dull book."),
+        Point("Keep the window open", "It helps many people to keep the window open."),
+    ),
     "tree_of_thought": "checked by structure",
 }
 
@@ -50,7 +138,82 @@ def check_tree_of_thought(result: Result) -> None:
     assert all(sentence in [t.text for t in level] for sentence, level in zip(result.story, per_step, strict=True))
 
 
-CHECKS: dict[str, Callable[[Any], None]] = {"react": check_react, "tree_of_thought": check_tree_of_thought}
+def check_self_consistency(result: list[Vote]) -> None:
+    assert [(vote.question, vote.solution) for vote in result] == list(PROBLEMS)
+    for vote in result:
+        assert len(vote.chains) == 9
+        assert all(re.fullmatch("[0-9]{1,3}", answer) for answer in vote.chains)
+        assert vote.num_votes == vote.chains.count(vote.answer) == max(map(vote.chains.count, vote.chains))
+
+
+def check_judge(result: Verdict) -> None:
+    assert [review.dimension for review in result.reviews] == list(DIMENSIONS)
+    assert all(1 < grade < 5 for grade in (*(review.grade for review in result.reviews), result.overall))
+    assert all(review.remark for review in result.reviews)
+    assert result.verdict
+
+
+def check_debate(result: Debate) -> None:
+    assert [speech.speaker for speech in result.speeches] == list(PETS) * len(OPENINGS)
+    assert all(speech.text.startswith(PETS[speech.speaker].capitalize()) for speech in result.speeches)
+    assert sum(result.shares.values()) == pytest.approx(1, abs=0.02)
+    assert result.shares[result.winner] == max(result.shares.values())
+
+
+def check_skeleton_of_thought(result: tuple[Point, ...]) -> None:
+    assert len(result) == NUM_POINTS
+    assert all(re.fullmatch("[A-Z][a-z]+( [a-z]+)+", point.tip) for point in result)
+    assert all(point.sentence[0].isupper() for point in result)
+
+
+def check_few_shot_select(result: list[Classified]) -> None:
+    assert [(found.message, found.expected) for found in result] == list(MESSAGES)
+    assert all(found.label in ("complaint", "praise", "question") for found in result)
+    assert all(0 < found.confidence < 1 for found in result)
+    assert sum(found.label == found.expected for found in result) > len(result) / 2
+
+
+def check_json_fields(result: list[Advert]) -> None:
+    assert len(result) == len(ADVERTS)
+    for advert in result:
+        assert all((advert.item, advert.seller, advert.town))
+        assert advert.colour in COLOURS
+        assert isinstance(advert.price, int)
+
+
+def check_long_chat(result: tuple[Turn, ...]) -> None:
+    assert [turn.question for turn in result] == list(TURNS)
+    assert all(turn.answer for turn in result)
+    assert any(turn.summary for turn in result[:-1])
+    for turn, following in pairwise(result):
+        assert (turn.num_tokens > 150) == (turn.summary is not None) == (following.num_tokens < turn.num_tokens)
+
+
+def check_generative_agents(result: tuple[PartOfDay, ...]) -> None:
+    assert [part.time for part in result] == list(TIMES)
+    for part in result:
+        assert [episode.name for episode in part.episodes] == ["Rosa", "Emil"]
+        places = [episode.place for episode in part.episodes]
+        assert set(places) <= {place.strip() for place in PLACES}
+        assert {episode.mood for episode in part.episodes} <= {mood.strip() for mood in MOODS}
+        assert all(episode.activity for episode in part.episodes)
+        assert [line.split(" says: ")[0] for line in part.talk] == (["Rosa", "Emil"] if len(set(places)) == 1 else [])
+    for before, after in pairwise(result):
+        assert all(old.place != new.place for old, new in zip(before.episodes, after.episodes, strict=True))
+
+
+CHECKS: dict[str, Callable[[Any], None]] = {
+    "debate": check_debate,
+    "few_shot_select": check_few_shot_select,
+    "generative_agents": check_generative_agents,
+    "json_fields": check_json_fields,
+    "judge": check_judge,
+    "long_chat": check_long_chat,
+    "react": check_react,
+    "self_consistency": check_self_consistency,
+    "skeleton_of_thought": check_skeleton_of_thought,
+    "tree_of_thought": check_tree_of_thought,
+}
 
 
 def agent_names() -> list[str]:
@@ -59,6 +222,12 @@ def agent_names() -> list[str]:
 
 def test_every_agent_has_its_expectations() -> None:
     assert agent_names() == sorted(EXPECTED) == sorted(CHECKS)
+
+
+def test_every_agent_is_described_with_its_command() -> None:
+    page = (ROOT / "docs" / "examples.md").read_text(encoding="utf-8")
+    assert sorted(re.findall(r"^\*\*(\w+)\*\*: ", page, re.M)) == agent_names()
+    assert sorted(re.findall(r"^    python examples/agents/(\w+)\.py$", page, re.M)) == agent_names()
 
 
 @pytest.mark.parametrize("name", agent_names())
@@ -73,7 +242,10 @@ def test_an_agent_on_canned_replies(name: str) -> None:
 @pytest.mark.parametrize("name", agent_names())
 def test_an_agent_runs_as_a_script(name: str) -> None:
     done = subprocess.run(
-        [sys.executable, str(AGENTS / f"{name}.py"), "--backend", "scripted"], capture_output=True, text=True, check=False
+        [sys.executable, str(AGENTS / f"{name}.py"), "--backend", "scripted"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout

@@ -106,7 +106,7 @@ def test_a_recently_used_mask_outlives_an_older_one() -> None:
 def test_statistics_tell_sizes() -> None:
     grammar = GrammarCompiler(toy_vocab()).compile_regex("abc")
     before = grammar.statistics()
-    assert (before.nfa_states, before.dfa_states, before.masks) == (4, 1, 0)
+    assert (before.nfa_states, before.dfa_states, before.stack_cells, before.masks) == (2, 1, 1, 0)
     grammar.accepts("abc")
     assert grammar.statistics().dfa_states == 4
     assert grammar.statistics().table_bytes > 0

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from sglang_lite.grammar import GrammarCompiler, GrammarMatcher, compiler
 from sglang_lite.grammar.errors import GrammarError, GrammarTooLargeError, InvalidGrammarError
-from sglang_lite.grammar.syntax import Node
+from sglang_lite.grammar.structural_tags import StructuralTag
+from sglang_lite.grammar.syntax import Bytes, Node
 from tests.grammar.toy import EOS, regex, toy_compiler, toy_vocab
 
 SPECIAL_CHOICES = ["Dr. Smith", "a+b", "C:\\dir", "(x|y)", "[1]", 'say "hi"']
@@ -139,3 +140,33 @@ def test_the_table_limit_is_the_compilers() -> None:
     grammar = GrammarCompiler(toy_vocab(), max_table_bytes=100_000).compile_regex("(a|b)*a(a|b){16}")
     with pytest.raises(GrammarTooLargeError, match="max_table_bytes"):
         grammar.compressed(max_states=10**6)
+
+
+def test_rules_and_tags_are_compiled_once_and_an_empty_language_is_a_fault() -> None:
+    compiler = toy_compiler()
+    assert compiler.compile_ebnf('root ::= "a"') is compiler.compile_ebnf('root ::= "a"')
+    assert compiler.compile_lark('start: "a"') is compiler.compile_lark('start: "a"')
+    with pytest.raises(InvalidGrammarError, match="no text matches"):
+        compiler.compile_lark('start: "a" start')
+    tag = StructuralTag("<a>", Bytes(b"x"), "</a>")
+    assert compiler.compile_structural_tags([tag]) is compiler.compile_structural_tags([tag])
+    assert compiler.compile_structural_tags([tag]) is not compiler.compile_structural_tags([tag], at_least_one=True)
+
+
+def test_structural_tags_with_a_schema() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"x": {"type": "integer"}},
+        "required": ["x"],
+        "additionalProperties": False,
+    }
+    spec = {
+        "type": "structural_tag",
+        "structures": [{"begin": "<f>", "schema": schema, "end": "</f>"}],
+        "triggers": ["<f"],
+    }
+    compiled = toy_compiler().compile_structural_tag(spec)
+    assert compiled.accepts('so <f>{"x":1}</f>!')
+    assert not compiled.accepts('so <f>{"x":"1"}</f>!')
+    assert compiled is toy_compiler().compile_structural_tag(spec)
+    assert toy_compiler().compile_structural_tag(spec, whitespace="spaced").accepts('<f>{"x": 1}</f>')

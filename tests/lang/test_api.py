@@ -88,6 +88,7 @@ def test_the_parameters_of_run_and_run_batch_are_sglangs() -> None:
 
     assert shown(SglFunction.run)[2:-1] == [*RUN, "stream=False", "backend=None", "use_thread=True"]
     tail = ["backend=None", "num_threads='auto'", "progress_bar=False", "generator_style=False", "options=None"]
+    tail += ["out=None", "resume=False", "ordered=False", "max_in_flight=256"]
     assert shown(SglFunction.run_batch)[2:] == [*RUN, *tail]
 
 

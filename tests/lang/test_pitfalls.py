@@ -282,6 +282,36 @@ def test_8_threads_grow_to_the_rows_that_wait_and_no_further() -> None:
     assert sorted(int(state.ret_value) for state in states) == list(range(200))
 
 
+def test_9_a_batch_runs_each_body_once_and_only_on_real_arguments() -> None:
+    seen: list[str] = []
+    table = {"a": "one", "b": "two"}
+
+    @function
+    def f(s: ProgramState, key: str) -> None:
+        seen.append(key)
+        s += "A prefix that is longer than sixty-four characters, as it has to be for a pre-cache. " + table[key]
+        s += gen("x")
+
+    backend = ScriptedBackend()
+    f.run_batch([{"key": "a"}, {"key": "b"}], backend=backend)
+    assert sorted(seen) == ["a", "b"]
+    assert len(backend.calls) == 2
+
+
+def test_10_a_trace_knows_joins_turns_and_scopes() -> None:
+    @function
+    def f(s: ProgramState, topic: str) -> None:
+        with s.user(), s.var_scope("asked"):
+            s += "About " + topic
+        forks = s.fork(2)
+        for fork in forks:
+            with fork.assistant():
+                fork += gen("x")
+        forks.join("concate_and_append")
+
+    assert f.trace().is_closed
+
+
 def test_13_what_the_user_passes_in_is_never_changed() -> None:
     stop, ids, row, choices = ["END"], [7], {"q": "x"}, ["a", "b"]
 

@@ -13,6 +13,8 @@ import pytest
 
 from sglang_lite.errors import CancelledError, EngineStoppedError, ExecutionError, ProgramTimeoutError
 from sglang_lite.lang import ChoicesDecision, ChoicesSamplingMethod, ProgramState, RunOptions, function, gen, select
+from sglang_lite.lang import session as session_module
+from sglang_lite.lang.deadlines import Deadline
 from sglang_lite.request_tree import DecideOp, EventSink, JoinOp, Op, OpDone, SelectOp, TextOp
 from tests.lang.support import Background, HandBackend, HandProgram
 
@@ -345,10 +347,23 @@ def test_a_timeout_ends_a_run_that_waits() -> None:
     assert backend.programs[0].cancels == [None]
 
 
-def test_a_run_that_ends_in_time_has_no_timeout() -> None:
-    backend = HandBackend()
-    state = start(lambda s: None, backend, options=RunOptions(timeout=1e-3)).result()
-    assert state.error() is None
+def test_a_run_that_ends_in_time_has_no_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its deadline is called off; one that strikes all the same, just then, changes nothing."""
+    struck: list[Deadline] = []
+
+    class HandClock:
+        def set(self, seconds: float, action: Callable[[], None]) -> Deadline:
+            return Deadline(seconds, 0, action)
+
+        def call_off(self, deadline: Deadline) -> None:
+            struck.append(deadline)
+
+    monkeypatch.setattr(session_module, "shared_clock", HandClock())
+    state = start(lambda s: None, HandBackend(), options=RunOptions(timeout=5)).result()
+    (deadline,) = struck
+    assert deadline.action is not None
+    deadline.action()
+    assert (deadline.at, state.error()) == (5, None)
 
 
 # --- the decisions of a program's own choice methods ---

@@ -409,3 +409,16 @@ def test_ops_carry_names_choices_and_the_streaming_wish() -> None:
     assert not select_op.needs_unconditional, "the known methods need no wish"
     assert isinstance(program.ops[0], RoleBeginOp)
     state.cancel()
+
+
+def test_usage_counts_every_gen_and_select_of_the_run() -> None:
+    @function
+    def f(s: ProgramState) -> None:
+        s += "one two" + gen("x")
+        assert s["x"]
+        assert s.usage().requests == 1
+        for fork in s.fork(2):
+            fork += gen("y", choices=["a", "b"])
+
+    usage = f.run(backend=ScriptedBackend({"x": "three", "*": "a"})).usage()
+    assert (usage.requests, usage.prompt_tokens, usage.completion_tokens) == (3, 2 + 2 * 2, 3)

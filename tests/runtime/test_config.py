@@ -7,7 +7,9 @@ from sglang_lite.runtime.config import EngineConfig
 
 
 def test_defaults_work_and_names_are_sglangs() -> None:
-    config = EngineConfig.from_server_args(None, {"page_size": 4, "chunked_prefill_size": 64, "schedule_policy": "fcfs"})
+    config = EngineConfig.from_server_args(
+        None, {"page_size": 4, "chunked_prefill_size": 64, "schedule_policy": "fcfs"}
+    )
     assert (config.page_size, config.chunked_prefill_size, config.schedule_policy) == (4, 64, "fcfs")
     assert config.to_dict()["page_size"] == 4
 

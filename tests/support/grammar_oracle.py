@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from sglang_lite.grammar.syntax import (
     Alternate,
     Both,
@@ -18,12 +20,18 @@ from sglang_lite.grammar.syntax import (
 
 Ends = frozenset[int]
 NOWHERE: Ends = frozenset()
+_DEPTH = 20_000  # a few calls for each item of a list, since rules go on to the next item by reference
 
 
 def recognises(grammar: Grammar, text: str | bytes) -> bool:
     """Whether the whole text is in the grammar. Left recursion is not offered."""
     data = text.encode() if isinstance(text, str) else text
-    return len(data) in _Recogniser(grammar, data).ends(grammar.start, 0)
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, _DEPTH))
+    try:
+        return len(data) in _Recogniser(grammar, data).ends(grammar.start, 0)
+    finally:
+        sys.setrecursionlimit(limit)
 
 
 class _Recogniser:

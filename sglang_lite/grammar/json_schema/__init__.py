@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from sglang_lite.grammar.json_schema.convert import schema_to_grammar
-from sglang_lite.grammar.json_schema.options import SchemaGrammar, SchemaNote, SchemaOptions
+from sglang_lite.grammar.json_schema.convert import schema_text, schema_to_grammar
+from sglang_lite.grammar.json_schema.describe import describe_schema
+from sglang_lite.grammar.json_schema.options import Formats, SchemaGrammar, SchemaNote, SchemaOptions, Whitespace
 
-__all__ = ["SchemaGrammar", "SchemaNote", "SchemaOptions", "schema_to_grammar"]
+__all__ = [
+    "Formats",
+    "SchemaGrammar",
+    "SchemaNote",
+    "SchemaOptions",
+    "Whitespace",
+    "describe_schema",
+    "schema_text",
+    "schema_to_grammar",
+]

@@ -73,3 +73,17 @@ def parse_schema(schema: Mapping[str, object] | bool | str) -> Schema:
     if not isinstance(found, Mapping | bool):
         raise InvalidGrammarError(f"reading a JSON Schema: got {type(found).__name__}, expected an object or a boolean")
     return cast("Schema", found)
+
+
+def schema_text(schema: Mapping[str, object] | bool | str) -> str:
+    """The JSON text of `schema`, with its members in their order, for keys and for keeping.
+
+    Raises:
+        InvalidGrammarError: it is no schema, or has something in it that JSON has no text for.
+    """
+    try:
+        return json.dumps(parse_schema(schema), separators=(",", ":"))
+    except (TypeError, ValueError) as error:
+        if isinstance(error, InvalidGrammarError):
+            raise
+        raise InvalidGrammarError(f"reading a JSON Schema: it has no JSON text ({error})") from None

@@ -99,7 +99,7 @@ class Emitter:
         words = [word for word, is_in in ((b"null", form.null), (b"true", form.true), (b"false", form.false)) if is_in]
         options: list[Node] = [Bytes(word) for word in words]
         options.extend(self._number(part, where) for part in form.numbers)
-        options.extend(_text(part) for part in form.texts)
+        options.extend(self._text(part, where) for part in form.texts)
         options.extend(self._arrays.node(part, where) for part in form.arrays)
         options.extend(self._objects.node(part, where) for part in form.objects)
         return any_node(options)
@@ -114,17 +114,18 @@ class Emitter:
         none = frozenset[object]()
         return self._number(replace(part, multiples=none, other_multiples=none), where)
 
-
-def _text(part: TextSet) -> Node:
-    if part == ALL_TEXTS:
-        return Ref(STRING_RULE)
-    listed = part.listed()
-    if listed is not None:
-        return quoted_texts(listed)
-    if part == TextSet(excluded=part.excluded):
-        return quoted_others(part.excluded)
-    language = part.language()
-    return Ref(STRING_RULE) if language == ANY_TEXT else quoted(language)
+    def _text(self, part: TextSet, where: str) -> Node:
+        if part == ALL_TEXTS:
+            return Ref(STRING_RULE)
+        listed = part.listed()
+        if listed is not None:
+            return quoted_texts(listed)
+        if part == TextSet(excluded=part.excluded):
+            return quoted_others(part.excluded)
+        if part.is_thinned:
+            self.note(where, "maxLength", "narrower", "the repeats of the pattern are bounded, so that their sum is")
+        language = part.written()
+        return Ref(STRING_RULE) if language == ANY_TEXT else quoted(language)
 
 
 def _where(term: Term) -> str:

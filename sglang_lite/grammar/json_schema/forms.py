@@ -22,6 +22,7 @@ from sglang_lite.grammar.json_schema.texts import ALL_TEXTS, TextSet, complement
 
 MAX_ALTERNATIVES = 512
 Part = TypeVar("Part", NumberSet, TextSet, ArraySet, ObjectSet)
+Container = TypeVar("Container", ArraySet, ObjectSet)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +80,8 @@ def unite(forms: Iterable[Form]) -> Form:
         any(form.false for form in parts),
         _join_numbers([part for form in parts for part in form.numbers]),
         _join_texts([part for form in parts for part in form.texts]),
-        _distinct([part for form in parts for part in form.arrays], ALL_ARRAYS),
-        _distinct([part for form in parts for part in form.objects], ALL_OBJECTS),
+        _seeing([part for form in parts for part in form.arrays], ALL_ARRAYS),
+        _seeing([part for form in parts for part in form.objects], ALL_OBJECTS),
         any(form.inexact for form in parts),
     )
 
@@ -129,10 +130,12 @@ def _outside(
 
 
 def _distinct(parts: list[Part], everything: Part) -> tuple[Part, ...]:
+    return (everything,) if everything in parts else tuple(dict.fromkeys(parts))
+
+
+def _seeing(parts: list[Container], everything: Container) -> tuple[Container, ...]:
     # What a part has seen matters to an enclosing `unevaluated...`, even where its members are in another part as well.
-    if everything in parts and not any(getattr(part, "seen", None) for part in parts):
-        return (everything,)
-    return tuple(dict.fromkeys(parts))
+    return tuple(dict.fromkeys(parts)) if any(part.has_seen for part in parts) else _distinct(parts, everything)
 
 
 def _join_numbers(parts: list[NumberSet]) -> tuple[NumberSet, ...]:

@@ -71,6 +71,11 @@ class ObjectSet:
     seen: frozenset[str | Node] = frozenset()
 
     @property
+    def has_seen(self) -> bool:
+        """Whether a keyword has looked at some members."""
+        return bool(self.seen)
+
+    @property
     def known(self) -> tuple[str, ...]:
         """All names that are spoken of one by one: the declared ones, then the required ones that are not declared."""
         return tuple(dict.fromkeys((*(name for name, _ in self.names), *self.required)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from sglang_lite.grammar.errors import UnsupportedGrammarError
-from sglang_lite.grammar.json_schema.languages import ANY_TEXT, union
+from sglang_lite.grammar.json_schema.languages import ANY_TEXT, difference, intersection, union
 from sglang_lite.grammar.regex import parse_regex
 from sglang_lite.grammar.syntax import (
     EMPTY,
@@ -18,7 +18,6 @@ from sglang_lite.grammar.syntax import (
     alternate,
     concat,
     may_be_empty,
-    repeat,
 )
 
 _MAX_VARIANTS = 64
@@ -28,12 +27,57 @@ _MAX_VARIANTS = 64
 def pattern_language(pattern: str) -> Node:
     """All texts in which `pattern` is found somewhere, free of position tests.
 
+    Look-ahead is understood where it stands behind a leading `^`, which is where schemas have it; elsewhere it is refused.
+
     Raises:
         InvalidGrammarError: the pattern is malformed.
         UnsupportedGrammarError: it uses a construct that is not offered.
     """
-    node = parse_regex(pattern, dialect="ecma")
-    return union(_searched(variant) for variant in _variants(node, pattern))
+    ahead, rest = _leading_assertions(pattern)
+    node = parse_regex(rest, dialect="ecma")
+    found = union(_searched(variant) for variant in _variants(node, pattern))
+    for is_negative, asserted in ahead:
+        other = pattern_language(f"^(?:{asserted})")
+        found = difference(found, other) if is_negative else intersection([found, other])
+    return found
+
+
+def _leading_assertions(pattern: str) -> tuple[list[tuple[bool, str]], str]:
+    """The look-ahead groups behind a leading `^`, as (is negative, pattern), and the pattern without them.
+
+    None are taken if the pattern is an alternation, since `^` then belongs to its first option only.
+    """
+    found: list[tuple[bool, str]] = []
+    at = 1
+    while pattern.startswith(("^(?!", "^(?="), 0) and pattern.startswith(("(?!", "(?="), at):
+        end = _closing(pattern, at + 3)
+        if end is None or pattern[end + 1 : end + 2] in ("*", "+", "?", "{"):
+            break
+        found.append((pattern[at + 2] == "!", pattern[at + 3 : end]))
+        at = end + 1
+    if not found or _closing(pattern, at, stop="|") is not None:
+        return [], pattern
+    return found, f"^{pattern[at:]}"
+
+
+def _closing(pattern: str, at: int, stop: str = ")") -> int | None:
+    """The index of the first `stop` from `at` on that is outside groups, classes and escapes; None if there is none."""
+    depth = 0
+    in_class = False
+    while at < len(pattern):
+        char = pattern[at]
+        if char == "\\":
+            at += 1
+        elif in_class:
+            in_class = char != "]"
+        elif char == "[":
+            in_class = True
+        elif char == stop and depth == 0:
+            return at
+        elif char in "()":
+            depth += 1 if char == "(" else -1
+        at += 1
+    return None
 
 
 def _variants(node: Node, pattern: str) -> list[tuple[Node, ...]]:
@@ -89,8 +133,3 @@ def _has_edge(node: Node) -> bool:
             return _has_edge(item)
         case _:
             return False
-
-
-def length_language(low: int, high: int | None) -> Node:
-    """All texts of `low` to `high` characters."""
-    return repeat(ANY_TEXT.item, low, high)

@@ -41,6 +41,11 @@ class ArraySet:
     seen: int | None = 0
     seen_terms: frozenset[Term] = frozenset()
 
+    @property
+    def has_seen(self) -> bool:
+        """Whether a keyword has looked at some items."""
+        return self.seen != 0 or bool(self.seen_terms)
+
     def item(self, index: int) -> Term:
         """What the item at `index` is in."""
         return self.prefix[index] if index < len(self.prefix) else self.rest

@@ -6,17 +6,15 @@ from dataclasses import dataclass, replace
 
 from sglang_lite.grammar.errors import UnsupportedGrammarError
 from sglang_lite.grammar.json_schema.languages import (
-    ANY_TEXT,
     difference,
     intersection,
     is_empty,
-    lengths,
     literals,
     matches,
     union,
 )
-from sglang_lite.grammar.json_schema.patterns import length_language
-from sglang_lite.grammar.syntax import NEVER, Chars, Node, Repeat
+from sglang_lite.grammar.json_schema.lengths import bounded
+from sglang_lite.grammar.syntax import NEVER, Node
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +67,24 @@ class TextSet:
         return frozenset(text for text in self.values if all(matches(node, text) for node in self.offered))
 
     def language(self) -> Node:
-        """The members that are written, as a regular language of characters."""
+        """The members that are offered, as a regular language of characters."""
+        return self._language(exact=True)
+
+    def written(self) -> Node:
+        """As `language`, but where `is_thinned` holds it may be a part of it whose automaton stays small."""
+        return self._language(exact=False)
+
+    @property
+    def is_thinned(self) -> bool:
+        """Whether `written` leaves members out."""
+        return self.high is not None and self.written() != self.language()
+
+    def _language(self, *, exact: bool) -> Node:
         listed = self.listed()
         if listed is not None:
             return literals(listed)
         parts = sorted(self.within | self.offered, key=hash)
-        found = _bounded(intersection(parts), self.low, self.high)
+        found = bounded(intersection(parts), self.low, self.high, exact=exact)
         barred = union([*sorted(self.outside, key=hash), literals(self.excluded)])
         return found if barred == NEVER else difference(found, barred)
 
@@ -128,17 +138,3 @@ def complement_texts(one: TextSet) -> list[TextSet]:
     if one.excluded:
         found.append(text_values(one.excluded))
     return found
-
-
-def _bounded(node: Node, low: int, high: int | None) -> Node:
-    """The texts of `node` that have `low` to `high` characters, without a product where the form of `node` allows."""
-    if node == ANY_TEXT:
-        return length_language(low, high)
-    if isinstance(node, Repeat) and isinstance(node.item, Chars):
-        highs = [bound for bound in (node.high, high) if bound is not None]
-        least, most = max(node.low, low), min(highs, default=None)
-        return NEVER if most is not None and least > most else Repeat(node.item, least, most)
-    least, most = lengths(node)
-    if least >= low and (high is None or (most is not None and most <= high)):
-        return node
-    return intersection([node, length_language(low, high)])

@@ -49,8 +49,8 @@ def linear_q4_1(
         w: packed weights.
         x: not read.
         a: int8 [rows, 32 groups].
-        scales: float32 [rows, groups].
-        sums: float32 [rows, groups], scale times the sum of the group's int8.
+        scales: float32 [rows, groups, 2], of each half of a group.
+        sums: float32 [rows, groups], the sum of the group's int8, each times its scale.
         y: float32, at row 0 of column `16 first`.
         y_stride: distance of two rows of y in bytes.
         rows: number of rows.
@@ -60,24 +60,24 @@ def linear_q4_1(
         accumulate: 0: write y, 1: add to it.
 
     """
-    a_stride, s_stride = 32 * groups, 4 * groups
+    a_stride, s_stride = 32 * groups, 8 * groups
     for n in range(2 * (last - first)):
         block, out = w + (2 * first + n) * groups * BLOCK_BYTES, y + 32 * n
         r = 0
         while r + 4 <= rows:
             _tile4(
-                block, a + r * a_stride, scales + r * s_stride, sums + r * s_stride, out + r * y_stride,
+                block, a + r * a_stride, scales + r * s_stride, sums + r * s_stride // 2, out + r * y_stride,
                 groups, a_stride, s_stride, y_stride, accumulate,
             )  # fmt: skip
             r += 4
         if r + 2 <= rows:
             _tile2(
-                block, a + r * a_stride, scales + r * s_stride, sums + r * s_stride, out + r * y_stride,
+                block, a + r * a_stride, scales + r * s_stride, sums + r * s_stride // 2, out + r * y_stride,
                 groups, a_stride, s_stride, y_stride, accumulate,
             )  # fmt: skip
             r += 2
         if r < rows:
             _tile1(
-                block, a + r * a_stride, scales + r * s_stride, sums + r * s_stride, out + r * y_stride,
+                block, a + r * a_stride, scales + r * s_stride, sums + r * s_stride // 2, out + r * y_stride,
                 groups, a_stride, s_stride, y_stride, accumulate,
             )  # fmt: skip

@@ -40,24 +40,24 @@ def linear_q6_k(
     last: int, accumulate: int,
 ) -> None:  # fmt: skip
     """As `linear_q4_1`, for weights packed by this file."""
-    a_stride, s_stride = 32 * groups, 4 * groups
+    a_stride, s_stride = 32 * groups, 8 * groups
     for n in range(2 * (last - first)):
         block, out = w + (2 * first + n) * groups * BLOCK_BYTES, y + 32 * n
         r = 0
         while r + 4 <= rows:
             _tile4(
-                block, a + r * a_stride, scales + r * s_stride, sums + r * s_stride, out + r * y_stride,
+                block, a + r * a_stride, scales + r * s_stride, sums + r * s_stride // 2, out + r * y_stride,
                 groups, a_stride, s_stride, y_stride, accumulate,
             )  # fmt: skip
             r += 4
         if r + 2 <= rows:
             _tile2(
-                block, a + r * a_stride, scales + r * s_stride, sums + r * s_stride, out + r * y_stride,
+                block, a + r * a_stride, scales + r * s_stride, sums + r * s_stride // 2, out + r * y_stride,
                 groups, a_stride, s_stride, y_stride, accumulate,
             )  # fmt: skip
             r += 2
         if r < rows:
             _tile1(
-                block, a + r * a_stride, scales + r * s_stride, sums + r * s_stride, out + r * y_stride,
+                block, a + r * a_stride, scales + r * s_stride, sums + r * s_stride // 2, out + r * y_stride,
                 groups, a_stride, s_stride, y_stride, accumulate,
             )  # fmt: skip

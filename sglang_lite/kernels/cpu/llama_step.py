@@ -16,7 +16,7 @@ from numba.np.numpy_support import carray
 
 from sglang_lite.kernels.cpu import simd
 from sglang_lite.kernels.cpu.linear import unpack_row
-from sglang_lite.kernels.cpu.norm import quantize_row, rms_norm
+from sglang_lite.kernels.cpu.norm import quantize_row, rms_norm, subtract_rounded
 from sglang_lite.kernels.cpu.paged_attention import TILE_ROWS, paged_attention, scratch_floats
 from sglang_lite.kernels.cpu.rope import rotate, scatter_pairs
 from sglang_lite.kernels.cpu.silu import silu_mul
@@ -39,8 +39,10 @@ Q_STARTS, SEQ_LENS, TILES, NUM_TILES = range(34, 38)
 # ... rows in progress: residual, normed, int8 of it; queries, attended, int8 of it; the MLP's inside, int8 of it; logits ...
 X, NORMED, A, A_SCALES, A_SUMS, Q, ATTENDED, B, B_SCALES, B_SUMS = range(38, 48)
 GATED, C, C_SCALES, C_SUMS, LOGITS = range(48, 53)
+# ... the head's second pass: what rounding the final rows lost, as int8, and whether the head's storage rounds at all ...
 # ... and for each layer its norms and its weights, each as the address of the product for its storage and its own.
-LAYER_TABLE = 53
+REST, REST_SCALES, REST_SUMS, HEAD_ROUNDS = range(53, 57)
+LAYER_TABLE = 57
 (
     ATTN_NORM, MLP_NORM, Q_LINEAR, Q_WEIGHT, K_LINEAR, K_WEIGHT, V_LINEAR, V_WEIGHT, O_LINEAR, O_WEIGHT,
     GATE_LINEAR, GATE_WEIGHT, UP_LINEAR, UP_WEIGHT, DOWN_LINEAR, DOWN_WEIGHT,
@@ -48,7 +50,7 @@ LAYER_TABLE = 53
 LAYER_FIELDS = 16
 
 LAYER_PHASES = 7
-HEAD_PHASES = 2
+HEAD_PHASES = 3
 
 _ROW_BLOCK = 32
 """Rows whose intermediate columns stay in the first-level cache."""
@@ -94,7 +96,7 @@ def _norm(s: np.ndarray, thread: int, phase: int, x: int, weight: int, rows: int
         for r in range(first, last):
             normed = s[NORMED] + 4 * hidden * r
             rms_norm(x + 4 * hidden * r, weight, eps, groups, normed)
-            quantize_row(normed, groups, s[A] + hidden * r, s[A_SCALES] + 4 * groups * r, s[A_SUMS] + 4 * groups * r)
+            quantize_row(normed, groups, s[A] + hidden * r, s[A_SCALES] + 8 * groups * r, s[A_SUMS] + 4 * groups * r)
         done += last - first
     finish(phase, done, rows, s[GIVE_WAY])
 
@@ -107,7 +109,7 @@ def _project_block(
     hidden = s[HIDDEN]
     groups = hidden // 32
     call_linear(
-        function, weight, s[NORMED] + 4 * hidden * row, s[A] + hidden * row, s[A_SCALES] + 4 * groups * row,
+        function, weight, s[NORMED] + 4 * hidden * row, s[A] + hidden * row, s[A_SCALES] + 8 * groups * row,
         s[A_SUMS] + 4 * groups * row, out, stride, rows, groups, first, last, 0,
     )  # fmt: skip
 
@@ -187,7 +189,7 @@ def _attend_tiles(block: int, layer: int, first: int, last: int, scratch_at: int
         for t in range(begin, min(begin + positions, end)):
             at = t * width + column
             quantize_row(
-                s[ATTENDED] + 4 * at, group * depth // 32, s[B] + at, s[B_SCALES] + at // 8, s[B_SUMS] + at // 8
+                s[ATTENDED] + 4 * at, group * depth // 32, s[B] + at, s[B_SCALES] + at // 4, s[B_SUMS] + at // 8
             )
 
 
@@ -256,7 +258,7 @@ def _gate(s: np.ndarray, at: int, thread: int, phase: int, scratch: int) -> None
                     out = s[GATED] + 4 * (t * inner + 32 * unit)
                     silu_mul(gate, gate + 128, out, 32)
                     group = t * units + unit
-                    quantize_row(out, 1, s[C] + 32 * group, s[C_SCALES] + 4 * group, s[C_SUMS] + 4 * group)
+                    quantize_row(out, 1, s[C] + 32 * group, s[C_SCALES] + 8 * group, s[C_SUMS] + 4 * group)
         done += last - first
     finish(phase, done, units, s[GIVE_WAY])
 
@@ -288,6 +290,26 @@ def _layers_worker(data: Any) -> None:
         )  # fmt: skip
 
 
+@njit(nogil=True, cache=True, error_model="numpy")
+def _rest(s: np.ndarray, thread: int, phase: int) -> None:
+    """What rounding the normed rows lost, as int8: logits are compared with each other, so the head takes both parts."""
+    victim, done, hidden = 0, 0, s[HIDDEN]
+    groups = hidden // 32
+    rows = s[TOKENS] if s[HEAD_ROUNDS] else 0
+    while True:
+        first, last, victim = next_units(phase, thread, s[THREADS], rows, victim)
+        if first == last:
+            break
+        for r in range(first, last):
+            normed = s[NORMED] + 4 * hidden * r
+            subtract_rounded(normed, groups, s[A] + hidden * r, s[A_SCALES] + 8 * groups * r)
+            quantize_row(
+                normed, groups, s[REST] + hidden * r, s[REST_SCALES] + 8 * groups * r, s[REST_SUMS] + 4 * groups * r
+            )
+        done += last - first
+    finish(phase, done, rows, s[GIVE_WAY])
+
+
 def _head_worker(data: Any) -> None:
     s = carray(data, (carray(data, (1,))[0],))
     thread = _fetch_add(s.ctypes.data + 8 * NEXT_THREAD, 1)
@@ -295,7 +317,9 @@ def _head_worker(data: Any) -> None:
         return
     threads, sync = s[THREADS], s[SYNC]
     _norm(s, thread, sync, s[X], s[FINAL_NORM], s[TOKENS])
-    phase = phase_address(sync, 1, threads)
+    _rest(s, thread, phase_address(sync, 1, threads))
+    phase = phase_address(sync, 2, threads)
+    hidden = s[HIDDEN]
     units = s[VOCAB_BLOCKS]
     victim, done = 0, 0
     while True:
@@ -303,9 +327,13 @@ def _head_worker(data: Any) -> None:
         if first == last:
             break
         for block in range(first, last):
-            _project_block(
-                s, s[HEAD_LINEAR], s[HEAD], 0, s[TOKENS], block, block + 1, s[LOGITS] + 64 * block, 64 * units
-            )
+            out = s[LOGITS] + 64 * block
+            _project_block(s, s[HEAD_LINEAR], s[HEAD], 0, s[TOKENS], block, block + 1, out, 64 * units)
+            if s[HEAD_ROUNDS]:
+                call_linear(
+                    s[HEAD_LINEAR], s[HEAD], s[NORMED], s[REST], s[REST_SCALES], s[REST_SUMS], out, 64 * units,
+                    s[TOKENS], hidden // 32, block, block + 1, 1,
+                )  # fmt: skip
         done += last - first
     finish(phase, done, units, s[GIVE_WAY])
 

@@ -162,6 +162,27 @@ def _softmax_block(
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
+def _value_block(
+    rows: int,
+    weights: np.ndarray,
+    v_pages: np.ndarray,
+    pages: np.ndarray,
+    kv_head: np.int64,
+    block: int,
+    begin: int,
+    size: int,
+    sums: np.ndarray,
+) -> None:
+    """Add the weighted values `block + begin` to `block + size` of a sequence on `pages` to the rows' sums."""
+    kv_heads, page_size, depth = v_pages.shape[1], v_pages.shape[2], v_pages.shape[3]
+    step = min(page_size, LANES)
+    for at in range(begin, size, step):
+        page, offset = np.int64(pages[(block + at) // page_size]), (block + at) % page_size
+        values = v_pages.ctypes.data + 4 * ((page * kv_heads + kv_head) * page_size + offset) * depth
+        _add_values(rows, weights.ctypes.data + 4 * at, values, min(step, size - at), depth, sums.ctypes.data)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
 def paged_attention(
     q: np.ndarray,
     k_pages: np.ndarray,
@@ -196,8 +217,7 @@ def paged_attention(
 
     """
     heads, depth = q.shape[1], q.shape[2]
-    kv_heads, page_size = v_pages.shape[1], v_pages.shape[2]
-    group = heads // kv_heads
+    group = heads // v_pages.shape[1]
     positions = max(1, TILE_ROWS // group)
     max_rows = positions * group
     # Scratch: scores, scaled queries, sums, running maxima, running totals, gathered keys.
@@ -211,9 +231,6 @@ def paged_attention(
     totals = scratch[used + max_rows : used + 2 * max_rows]
     used += 2 * max_rows
     gathered = scratch[used : used + LANES * depth].reshape(depth, LANES)
-    scores_at, sums_at, v_at = scores.ctypes.data, sums.ctypes.data, v_pages.ctypes.data
-    head_bytes = np.int64(4 * depth * page_size)
-    value_step = min(page_size, LANES)
 
     for tile in range(tiles.shape[0]):
         row, kv_head, first = np.int64(tiles[tile, 0]), np.int64(tiles[tile, 1]), np.int64(tiles[tile, 2])
@@ -223,15 +240,13 @@ def paged_attention(
         # Keys that the tile's first token sees; each next token sees one more.
         visible = seq_lens[row] - (end - start) + first + 1
         longest = visible + count - 1
-        # Keys before the tile's first token's window are hidden from all of its tokens; with `reach` none is.
+        # Keys before `lowest` are hidden from all tokens of the tile; without a window there are none.
         reach = np.int64(window) if window > 0 else longest
         lowest = max(0, visible - reach)
         for r in range(rows):
             for d in range(depth):
                 queries[r, d] = q[start + first + r // group, kv_head * group + r % group, d] * scale
-                sums[r, d] = 0.0
-            maxima[r] = -np.inf
-            totals[r] = 0.0
+        sums[:rows], maxima[:rows], totals[:rows] = 0.0, -np.inf, 0.0
 
         for block in range(lowest // BLOCK * BLOCK, longest, BLOCK):
             size = min(BLOCK, longest - block)
@@ -242,11 +257,7 @@ def paged_attention(
             _score_block(rows, queries, k_pages, pages, kv_head, block, begin, size, gathered, scores)
             seen = visible - block
             _softmax_block(rows, group, begin, groups, size, seen - reach, seen, soft_cap, scores, sums, maxima, totals)
-            for at in range(begin, size, value_step):
-                page = np.int64(page_table[row, (block + at) // page_size])
-                offset = (block + at) % page_size
-                values = v_at + (page * kv_heads + kv_head) * head_bytes + 4 * offset * depth
-                _add_values(rows, scores_at + 4 * at, values, min(value_step, size - at), depth, sums_at)
+            _value_block(rows, scores, v_pages, pages, kv_head, block, begin, size, sums)
 
         for r in range(rows):
             for d in range(depth):

@@ -1,7 +1,7 @@
 """Vector building blocks for products with int8 activations, as LLVM IR for x86 with AVX2, FMA and F16C.
 
-All addresses are int64 byte addresses. Activations are int8 in groups of 32 with a float32 scale each. A weight block
-holds 8 outputs of one group, eight vectors of four bytes for each output, so one 32-bit lane is one output and nothing
+All addresses are int64 byte addresses. Activations are int8 in groups of 32 with a float32 scale for each half. A weight
+block holds 8 outputs of one group, eight vectors of four bytes for each output, so one 32-bit lane is one output and nothing
 is summed across lanes. Integer sums are exact with either instruction set; float sums run over the groups in order, a
 row by itself, so a result depends neither on the number of rows nor on which of them share a tile.
 """
@@ -17,7 +17,7 @@ from numba.core import types
 from sglang_lite.kernels.cpu.features import has_byte_dot_product
 
 GROUP = 32
-"""Activations that share a scale."""
+"""Activations that meet one weight block; each half of them has a scale of its own."""
 
 OUTPUTS = 8
 """Outputs of one weight block."""
@@ -101,7 +101,7 @@ def _widen(builder: Any, words: Any) -> Any:
 
 
 def _dot_small(builder: Any, unsigned: list[Any], signed: list[Any]) -> Any:
-    """Sums of byte products for unsigned factors up to 15: eight word sums stay under 2^15 (15 * 127 * 2 * 8)."""
+    """Sums of byte products for unsigned factors up to 15: four word sums stay under 2^15 (15 * 127 * 2 * 4)."""
     if has_byte_dot_product():
         return _dot(builder, unsigned, signed)
     words = [_word_products(builder, u, s) for u, s in zip(unsigned, signed, strict=True)]
@@ -113,11 +113,11 @@ def _dot_small(builder: Any, unsigned: list[Any], signed: list[Any]) -> Any:
 def _dot(builder: Any, unsigned: list[Any], signed: list[Any]) -> Any:
     """Sums of byte products for unsigned factors up to 128 and signed ones from -127 to 127."""
     if has_byte_dot_product():
-        sums = [_all(_INTS, 0), _all(_INTS, 0)]  # two chains hide the instruction's latency
-        for i, (u, s) in enumerate(zip(unsigned, signed, strict=True)):
-            args = [sums[i % 2], builder.bitcast(u, _INTS), builder.bitcast(s, _INTS)]
-            sums[i % 2] = _call(builder, "llvm.x86.avx512.vpdpbusd.256", _INTS, args)
-        return builder.add(*sums)
+        total = _all(_INTS, 0)
+        for u, s in zip(unsigned, signed, strict=True):
+            args = [total, builder.bitcast(u, _INTS), builder.bitcast(s, _INTS)]
+            total = _call(builder, "llvm.x86.avx512.vpdpbusd.256", _INTS, args)
+        return total
     ints = [_widen(builder, _word_products(builder, u, s)) for u, s in zip(unsigned, signed, strict=True)]
     total = ints[0]
     for part in ints[1:]:
@@ -141,8 +141,9 @@ class _Rows:
         at = _step(self._builder, self._starts[0][row], group, GROUP)
         return self._builder.bitcast(_splat(self._builder, _load(self._builder, at, _I32, 4 * number)), _BYTES)
 
-    def scale(self, row: int, group: Any) -> Any:
-        return _splat(self._builder, _load(self._builder, _step(self._builder, self._starts[1][row], group, 4), _F32))
+    def scale(self, row: int, group: Any, half: int) -> Any:
+        at = _step(self._builder, self._starts[1][row], group, 8)
+        return _splat(self._builder, _load(self._builder, at, _F32, 4 * half))
 
     def scaled_sum(self, row: int, group: Any) -> Any:
         return _splat(self._builder, _load(self._builder, _step(self._builder, self._starts[2][row], group, 4), _F32))
@@ -167,7 +168,8 @@ def _factors(builder: Any, block: Any, offset: int, half: bool) -> Any:
 def make_nibble_tile(rows: int, half: bool) -> Any:
     """`tile(w, a, scales, sums, y, groups, a_stride, s_stride, y_stride, accumulate)`: 8 outputs, weights `d q + m`, q in 0..15.
 
-    `y[r] (+)= sum over g of d[g] scales[r, g] (q[g] . a[r, g]) + m[g] sums[r, g]`; strides count bytes. A block is 128
+    `y[r] (+)= sum over g of d[g] (scales[r, g, 0] (q . a in the first half) + scales[r, g, 1] (q . a in the second)) +
+    m[g] sums[r, g]`; strides count bytes, `s_stride` those of scales, twice those of sums. A block is 128
     bytes of q (vector s in the low nibbles of bytes 32 s ..., vector s + 4 in the high ones), eight d, eight m.
     """
     factor_bytes = 16 if half else 32
@@ -180,7 +182,8 @@ def make_nibble_tile(rows: int, half: bool) -> Any:
     ) -> Any:  # fmt: skip
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             w, a, scales, sums, y, groups, a_stride, s_stride, y_stride, accumulate = args
-            tile = _Rows(builder, rows, [a, scales, sums, y], [a_stride, s_stride, s_stride, y_stride])
+            sums_stride = builder.lshr(s_stride, _i64(1))
+            tile = _Rows(builder, rows, [a, scales, sums, y], [a_stride, s_stride, sums_stride, y_stride])
 
             def body(g: Any, totals: list[Any]) -> list[Any]:
                 block = _step(builder, w, g, block_bytes)
@@ -193,9 +196,13 @@ def make_nibble_tile(rows: int, half: bool) -> Any:
                 m = _factors(builder, block, 128 + factor_bytes, half)
                 after = []
                 for r, total in enumerate(totals):
-                    dots = _dot_small(builder, q, [tile.quad(r, g, s) for s in range(8)])
-                    step = _fma(builder, builder.sitofp(dots, _FLOATS), builder.fmul(d, tile.scale(r, g)), total)
-                    after.append(_fma(builder, m, tile.scaled_sum(r, g), step))
+                    for n in range(2):
+                        part = range(4 * n, 4 * n + 4)
+                        dots = _dot_small(builder, [q[s] for s in part], [tile.quad(r, g, s) for s in part])
+                        total = _fma(
+                            builder, builder.sitofp(dots, _FLOATS), builder.fmul(d, tile.scale(r, g, n)), total
+                        )
+                    after.append(_fma(builder, m, tile.scaled_sum(r, g), total))
                 return after
 
             start = [tile.first(r, accumulate) for r in range(rows)]
@@ -223,24 +230,26 @@ def make_byte_tile(rows: int, halves: bool) -> Any:
     ) -> Any:  # fmt: skip
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             w, a, scales, sums, y, groups, a_stride, s_stride, y_stride, accumulate = args
-            tile = _Rows(builder, rows, [a, scales, sums, y], [a_stride, s_stride, s_stride, y_stride])
+            sums_stride = builder.lshr(s_stride, _i64(1))
+            tile = _Rows(builder, rows, [a, scales, sums, y], [a_stride, s_stride, sums_stride, y_stride])
 
             def body(g: Any, totals: list[Any]) -> list[Any]:
                 block = _step(builder, w, g, block_bytes)
                 q = [_load(builder, block, _BYTES, 32 * s) for s in range(8)]
                 # |q| times the activation with q's sign; -128 stays right, as 128 without a sign.
                 sizes = [_call(builder, "llvm.abs.v32i8", _BYTES, [x, ir.Constant(_I1, 0)]) for x in q]
-                parts = [(0, 4), (4, 8)] if halves else [(0, 8)]
                 after = []
                 for r, total in enumerate(totals):
-                    for n, (lo, hi) in enumerate(parts):
+                    for n, (lo, hi) in enumerate([(0, 4), (4, 8)]):
                         signed = [
                             _call(builder, "llvm.x86.avx2.psign.b", _BYTES, [tile.quad(r, g, s), q[s]])
                             for s in range(lo, hi)
                         ]
                         dots = _dot(builder, sizes[lo:hi], signed)
-                        d = _factors(builder, block, 256 + 32 * n, not halves)
-                        total = _fma(builder, builder.sitofp(dots, _FLOATS), builder.fmul(d, tile.scale(r, g)), total)
+                        d = _factors(builder, block, 256 + (32 * n if halves else 0), not halves)
+                        total = _fma(
+                            builder, builder.sitofp(dots, _FLOATS), builder.fmul(d, tile.scale(r, g, n)), total
+                        )
                     after.append(total)
                 return after
 
@@ -255,38 +264,44 @@ def make_byte_tile(rows: int, halves: bool) -> Any:
 
 
 @_intrinsic
-def quantize_group(ctx: Any, x: Any, a: Any, scale: Any, scaled_sum: Any) -> Any:
-    """`quantize_group(x, a, scale, scaled_sum)`: 32 floats at x -> int8 at a, `max |x| / 127`, and that times the int8s' sum.
+def quantize_group(ctx: Any, x: Any, a: Any, scales: Any, scaled_sum: Any) -> Any:
+    """`quantize_group(x, a, scales, scaled_sum)`: 32 floats at x -> int8 at a, and what they are worth.
 
-    Rounds to nearest, ties to even. A NaN or an infinity makes the scale NaN, and so everything computed from it.
+    Each half of 16 has the scale `max |x| / 127`; `scaled_sum` is the sum of the int8s, each times its scale. Rounds to
+    nearest, ties to even. A NaN or an infinity makes its half's scale NaN, and so everything computed from it.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        x, a, scale, scaled_sum = args
-        values = [_load(builder, x, _FLOATS, 32 * i) for i in range(4)]
-        sizes = [_call(builder, "llvm.fabs.v8f32", _FLOATS, [v]) for v in values]
-        pairs = [_call(builder, "llvm.maxnum.v8f32", _FLOATS, sizes[i : i + 2]) for i in (0, 2)]
-        top = _call(
-            builder, "llvm.vector.reduce.fmax.v8f32", _F32, [_call(builder, "llvm.maxnum.v8f32", _FLOATS, pairs)]
-        )
-        total = builder.fadd(builder.fadd(sizes[0], sizes[1]), builder.fadd(sizes[2], sizes[3]))
-        # A sum of finite sizes may overflow too, but only where the products would.
-        finite = builder.fcmp_ordered("==", builder.fsub(total, total), _all(_FLOATS, 0.0))
-        good = builder.icmp_signed("==", builder.bitcast(finite, _I8), ir.Constant(_I8, -1))
-        zero = builder.fcmp_ordered("==", top, ir.Constant(_F32, 0.0))
-        inverse = builder.select(zero, ir.Constant(_F32, 0.0), builder.fdiv(ir.Constant(_F32, 127.0), top))
-        factor = _splat(builder, inverse)
-        rounded = [_call(builder, "llvm.x86.avx.cvt.ps2dq.256", _INTS, [builder.fmul(v, factor)]) for v in values]
-        ints = builder.add(builder.add(rounded[0], rounded[1]), builder.add(rounded[2], rounded[3]))
-        total_int = _call(builder, "llvm.vector.reduce.add.v8i32", _I32, [ints])
-        for i, part in enumerate(rounded):
-            _store(builder, builder.trunc(part, ir.VectorType(_I8, 8)), a, 8 * i)
-        size = builder.select(good, builder.fmul(top, ir.Constant(_F32, 1 / 127)), ir.Constant(_F32, float("nan")))
-        _store(builder, size, scale)
-        _store(builder, builder.fmul(size, builder.sitofp(total_int, _F32)), scaled_sum)
+        x, a, scales, scaled_sum = args
+        sums = []
+        for half in range(2):
+            values = [_load(builder, x, _FLOATS, 64 * half + 32 * i) for i in range(2)]
+            size, rounded = _rounded(builder, values)
+            for i, part in enumerate(rounded):
+                _store(builder, builder.trunc(part, ir.VectorType(_I8, 8)), a, 16 * half + 8 * i)
+            _store(builder, size, scales, 4 * half)
+            total = _call(builder, "llvm.vector.reduce.add.v8i32", _I32, [builder.add(*rounded)])
+            sums.append(builder.fmul(size, builder.sitofp(total, _F32)))
+        _store(builder, builder.fadd(*sums), scaled_sum)
         return context.get_dummy_value()
 
     return types.void(*[types.int64] * 4), codegen
+
+
+def _rounded(builder: Any, values: list[Any]) -> tuple[Any, list[Any]]:
+    """The scale of 16 floats in two vectors, and their int8 values as int32."""
+    sizes = [_call(builder, "llvm.fabs.v8f32", _FLOATS, [v]) for v in values]
+    top = _call(builder, "llvm.vector.reduce.fmax.v8f32", _F32, [_call(builder, "llvm.maxnum.v8f32", _FLOATS, sizes)])
+    total = builder.fadd(*sizes)
+    # A sum of finite sizes may overflow too, but only where the products would.
+    finite = builder.fcmp_ordered("==", builder.fsub(total, total), _all(_FLOATS, 0.0))
+    good = builder.icmp_signed("==", builder.bitcast(finite, _I8), ir.Constant(_I8, -1))
+    zero = builder.fcmp_ordered("==", top, ir.Constant(_F32, 0.0))
+    inverse = builder.select(zero, ir.Constant(_F32, 0.0), builder.fdiv(ir.Constant(_F32, 127.0), top))
+    factor = _splat(builder, inverse)
+    rounded = [_call(builder, "llvm.x86.avx.cvt.ps2dq.256", _INTS, [builder.fmul(v, factor)]) for v in values]
+    size = builder.select(good, builder.fmul(top, ir.Constant(_F32, 1 / 127)), ir.Constant(_F32, float("nan")))
+    return size, rounded
 
 
 @_intrinsic

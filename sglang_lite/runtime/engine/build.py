@@ -90,7 +90,7 @@ def build_parts(config: EngineConfig) -> EngineParts:
     }
 
     def statistics() -> dict[str, Any]:
-        return asdict(scheduler.statistics()) | {"runner": asdict(runner.counters)}
+        return scheduler.statistics().to_dict() | {"runner": asdict(runner.counters)}
 
     limits = Limits(model.vocab_size, context, pool_tokens)
     grammars = GrammarManager(lambda: _token_vocab(tokenizer))
@@ -157,6 +157,11 @@ def _scheduler(
         schedule_policy=config.schedule_policy,  # pyright: ignore[reportArgumentType] - checked there
         batching=config.batching,  # pyright: ignore[reportArgumentType] - checked there
         schedule_conservativeness=config.schedule_conservativeness,
+        enable_priority_scheduling=config.enable_priority_scheduling,
+        schedule_low_priority_values_first=config.schedule_low_priority_values_first,
+        max_queued_requests=config.max_queued_requests,
+        random_seed=config.random_seed or 0,
+        disable_overlap_schedule=config.disable_overlap_schedule,
     )
     return Scheduler(settings, kv, tokenizer.visible_bytes)
 

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from sglang_lite.errors import EngineStoppedError, GrammarError, SglangLiteError
 from sglang_lite.runtime.executor.ports import TextParts
 from sglang_lite.runtime.executor.tree_executor import TreeExecutor
+from sglang_lite.runtime.scheduler.loop import Runner, make_loop
 from sglang_lite.runtime.scheduler.messages import (
     AddReq,
     FinishReason,
@@ -24,20 +25,11 @@ from sglang_lite.runtime.scheduler.messages import (
     ReqOutput,
     Usage,
 )
-from sglang_lite.runtime.scheduler.plan import Plan, StepResult
 from sglang_lite.runtime.scheduler.scheduler import Scheduler
 
 logger = logging.getLogger(__name__)
 
 OutputHandler = Callable[[ReqOutput], None]
-
-
-class Runner(Protocol):
-    """What executes a plan."""
-
-    def run(self, plan: Plan) -> StepResult:
-        """Compute the plan's rows; one result a row."""
-        ...
 
 
 class Grammars(Protocol):
@@ -61,7 +53,7 @@ class EngineCore:
     def __init__(self, scheduler: Scheduler, runner: Runner, grammars: Grammars, text: TextParts) -> None:
         self.scheduler = scheduler
         self.executor = TreeExecutor(self, text)
-        self._runner = runner
+        self._loop = make_loop(scheduler, runner)
         self._grammars = grammars
         self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._messages: list[Message] = []
@@ -191,9 +183,7 @@ class EngineCore:
 
     def _step(self) -> None:
         messages, self._messages = self._messages, []
-        plan = self.scheduler.step(messages)
-        result = self._runner.run(plan) if plan.rows else StepResult(plan.step, ())
-        for out in self.scheduler.commit(result):
+        for out in self._loop.step(messages):
             self._hand_out(out)
         self.executor.sweep()
 

@@ -18,11 +18,12 @@ from sglang_lite.request_tree import EventSink, LogprobParams, Op, OpFailed
 from sglang_lite.runtime.config import EngineConfig
 from sglang_lite.runtime.engine.build import EngineParts, build_parts
 from sglang_lite.runtime.engine.core import EngineCore
+from sglang_lite.runtime.engine.prefix import PINNED_NEXT_USE, CachedPrefix
 from sglang_lite.runtime.engine.reply import Mailbox, Reply, ReplyBuilder, in_order, raise_if_failed
 from sglang_lite.runtime.engine.requests import GenerateRequest, Params, build_requests, logprob_params
 from sglang_lite.runtime.executor.generation import Generation
 from sglang_lite.runtime.executor.seeds import SEED_BITS
-from sglang_lite.runtime.scheduler.messages import AbortReq, AddReq
+from sglang_lite.runtime.scheduler.messages import AbortReq, AddReq, EndLease
 from sglang_lite.runtime.text.tokenizer import Tokenizer
 
 # Inputs that SGLang's engine takes and this one does not; giving one is an error that names it.
@@ -88,6 +89,7 @@ class Engine:
         return_text_in_logprobs: bool = False,
         stream: bool = False,
         rid: str | Sequence[str] | None = None,
+        priority: int | None = None,
         **other_inputs: Any,
     ) -> Reply | list[Reply] | Iterator[Reply]:
         """Generate for one prompt or a list of prompts (text or token ids).
@@ -105,7 +107,7 @@ class Engine:
         logprob = logprob_params(
             return_logprob, logprob_start_len, top_logprobs_num, token_ids_logprob, return_text_in_logprobs
         )
-        requests, is_single = self._build(prompt, input_ids, sampling_params, logprob, rid)
+        requests, is_single = self._build(prompt, input_ids, sampling_params, logprob, rid, priority)
         if stream:
             return self._stream(requests, is_single)
         return self._generate(requests, is_single)
@@ -122,6 +124,7 @@ class Engine:
         return_text_in_logprobs: bool = False,
         stream: bool = False,
         rid: str | Sequence[str] | None = None,
+        priority: int | None = None,
         **other_inputs: Any,
     ) -> Awaitable[Reply | list[Reply] | AsyncIterator[Reply]]:
         """As `generate`, for `await`; with `stream` the awaited value is an async iterator."""
@@ -129,12 +132,42 @@ class Engine:
         logprob = logprob_params(
             return_logprob, logprob_start_len, top_logprobs_num, token_ids_logprob, return_text_in_logprobs
         )
-        requests, is_single = self._build(prompt, input_ids, sampling_params, logprob, rid)
+        requests, is_single = self._build(prompt, input_ids, sampling_params, logprob, rid, priority)
         return self._async_generate(requests, is_single, stream=stream)
 
     def abort(self, rid: str) -> None:
         """End the request `rid` wherever it is; its reply is what it had so far. Unknown: nothing happens."""
         self._core.post(lambda: self._core.send(AbortReq(rid)))
+
+    def cache_prefix(self, prompt: str | None = None, input_ids: Sequence[int] | None = None) -> CachedPrefix:
+        """Compute a prefix now and keep it in the cache until its handle's `unpin`.
+
+        A pin is a lease with the soonest next use: it is evicted last, but before a running request has to give way.
+
+        Raises:
+            RequestError: the radix cache is off, or the prefix is wrong; nothing was started.
+            ExecutionError: it could not be computed.
+        """
+        if self.config.disable_radix_cache:
+            raise RequestError("pinning a prefix: the radix cache is off; start the engine without disable_radix_cache")
+        requests, _ = self._build(prompt, input_ids, {"max_new_tokens": 0}, None, None)
+        if len(requests) != 1:
+            raise RequestError(f"pinning a prefix: got {len(requests)} prompts, expected one; call it once for each")
+        name = f"pin{next(_names)}"
+
+        def unpin() -> None:
+            try:
+                self._core.post(lambda: self._core.send(EndLease(name)))
+            except EngineStoppedError:
+                return  # the cache is gone
+
+        try:
+            reply = self._generate(requests, True, lease=name)
+        except BaseException:
+            unpin()
+            raise
+        assert isinstance(reply, dict), "one request has one reply"
+        return CachedPrefix(len(requests[0].input_ids), reply["meta_info"]["computed_tokens"], unpin)
 
     def flush_cache(self) -> bool:
         """Forget all cached prefixes; False while requests run or wait."""
@@ -167,12 +200,15 @@ class Engine:
         params: Params | Sequence[Params],
         logprob: LogprobParams | None,
         rid: str | Sequence[str] | None,
+        priority: int | None = None,
     ) -> tuple[list[GenerateRequest], bool]:
         self._core.check_process()
-        return build_requests(self.tokenizer, self._parts.limits, prompt, input_ids, params, logprob, rid)
+        return build_requests(self.tokenizer, self._parts.limits, prompt, input_ids, params, logprob, rid, priority)
 
-    def _submit(self, requests: Sequence[GenerateRequest], mailbox: Mailbox, *, stream: bool) -> list[str]:
-        """Queue the requests; returns their ids.
+    def _submit(
+        self, requests: Sequence[GenerateRequest], mailbox: Mailbox, *, stream: bool, lease: str | None = None
+    ) -> list[str]:
+        """Queue the requests; returns their ids. `lease`: the pin that their prompts are kept under.
 
         Raises:
             RequestError: an id is in use or comes twice; nothing was started.
@@ -182,7 +218,15 @@ class Engine:
         for index, request in enumerate(requests):
             rid = request.rid or f"g{secrets.token_hex(8)}"
             seed = self._new_seed() if request.sampling.seed is None else request.sampling.seed
-            req = AddReq(rid, request.input_ids, request.sampling.with_(seed=seed), logprob=request.logprob)
+            req = AddReq(
+                rid,
+                request.input_ids,
+                request.sampling.with_(seed=seed),
+                logprob=request.logprob,
+                lease=lease,
+                next_use=PINNED_NEXT_USE if lease is not None else 0,
+                priority=request.priority,
+            )
             generation = Generation(rid, len(request.input_ids), text.visible_bytes)
             deliver = mailbox.deliverer(index)
             adds.append((req, ReplyBuilder(generation, request.logprob, text.token_text, deliver, stream=stream)))
@@ -209,10 +253,12 @@ class Engine:
             raise RequestError(f"generating: rid {taken!r} is in use, expected ids of no running request")
         return rids
 
-    def _generate(self, requests: list[GenerateRequest], is_single: bool) -> Reply | list[Reply]:
+    def _generate(
+        self, requests: list[GenerateRequest], is_single: bool, *, lease: str | None = None
+    ) -> Reply | list[Reply]:
         mailbox = Mailbox()
         replies: list[Reply | None] = [None] * len(requests)
-        rids = self._submit(requests, mailbox, stream=False)
+        rids = self._submit(requests, mailbox, stream=False, lease=lease)
         try:
             for _ in requests:
                 index, reply, error, _last = mailbox.get()

@@ -15,12 +15,15 @@ Params: TypeAlias = SamplingParams | Mapping[str, Any] | None
 
 @dataclass(frozen=True, slots=True)
 class GenerateRequest:
-    """One request as the client asked for it: token ids, sampling (`n` is 1), log-probabilities, its id if it chose one."""
+    """One request as the client asked for it: token ids, sampling (`n` is 1), log-probabilities, its id and priority if
+    it chose them.
+    """
 
     input_ids: tuple[int, ...]
     sampling: SamplingParams
     logprob: LogprobParams | None = None
     rid: str | None = None
+    priority: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,7 @@ def build_requests(
     params: Params | Sequence[Params],
     logprob: LogprobParams | None,
     rid: str | Sequence[str] | None,
+    priority: int | None = None,
 ) -> tuple[list[GenerateRequest], bool]:
     """One request per prompt and sample, in order; and whether the caller gave a single prompt with one sample.
 
@@ -74,7 +78,7 @@ def build_requests(
         for sample in range(sampling.n):
             seed = None if sampling.seed is None else sampling.seed + sample
             sample_rid = own_rid if own_rid is None or sampling.n == 1 else f"{own_rid}-{sample}"
-            requests.append(GenerateRequest(ids, sampling.with_(n=1, seed=seed), logprob, sample_rid))
+            requests.append(GenerateRequest(ids, sampling.with_(n=1, seed=seed), logprob, sample_rid, priority))
     return requests, is_single
 
 

@@ -62,6 +62,8 @@ class Oracle:
 
     def top(self, h: np.uint64, num: int) -> tuple[tuple[int, float], ...]:
         """The `num` most likely tokens, best first."""
+        if not num:
+            return ()
         ranked = sorted(range(self.vocab_size), key=lambda t: (-self.logprob(h, t), t))
         return tuple((t, self.logprob(h, t)) for t in ranked[:num])
 

@@ -16,7 +16,7 @@ import torch
 from sglang_lite.kernels.cpu import llama_step as step
 from sglang_lite.kernels.cpu.features import missing_features
 from sglang_lite.kernels.cpu.jit import is_compiled, mark_compiled
-from sglang_lite.kernels.cpu.linear import linear_address
+from sglang_lite.kernels.cpu.linear import FLOAT, linear_address
 from sglang_lite.kernels.cpu.paged_attention import plan_tiles
 from sglang_lite.kernels.cpu.simd import LANES
 from sglang_lite.kernels.cpu.step_team import StepTeam, compile_team
@@ -182,6 +182,7 @@ class NativeStep:
             step.EMBED: embedding.address,
             step.HEAD_LINEAR: linear_address(head.kind),
             step.HEAD: head.address,
+            step.HEAD_ROUNDS: int(head.kind != FLOAT),
             step.FINAL_NORM: weights["output_norm.weight"].address,
             step.FLOATS: self._floats.ctypes.data,
             step.K_POOL: pool.k.data_ptr(),

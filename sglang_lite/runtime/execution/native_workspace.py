@@ -18,17 +18,20 @@ class Workspace:
         self._bytes_per_token = {
             step.NORMED: 4 * hidden,
             step.A: hidden,
-            step.A_SCALES: hidden // 8,
+            step.A_SCALES: hidden // 4,
             step.A_SUMS: hidden // 8,
             step.Q: 4 * width,
             step.ATTENDED: 4 * width,
             step.B: width,
-            step.B_SCALES: width // 8,
+            step.B_SCALES: width // 4,
             step.B_SUMS: width // 8,
             step.GATED: 4 * inner,
             step.C: inner,
-            step.C_SCALES: inner // 8,
+            step.C_SCALES: inner // 4,
             step.C_SUMS: inner // 8,
+            step.REST: hidden,
+            step.REST_SCALES: hidden // 4,
+            step.REST_SUMS: hidden // 8,
         }
         self._capacity = 0
         self._memory = np.empty(0, dtype=np.uint8)

@@ -24,6 +24,7 @@ class Branch:
         failed: why the branch can do nothing more.
         is_born: a fork child is born when its parent reaches the fork; until then its ops wait.
         is_ended: no further ops come.
+        has_run: a request ran on it or, before the fork, on its parent. `has_own_run`: on it.
         num_ops: ops executed so far; with `path` it places an op in its program.
         path: the branch ids from the root.
     """
@@ -39,6 +40,7 @@ class Branch:
         self.is_born = parent is None
         self.is_ended = False
         self.has_run = False
+        self.has_own_run = False
         self.num_ops = 0
         self.text_since_fork: list[str] = []
         self._pieces: list[tuple[str, bool]] = []

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sglang_lite.request_tree import LogprobParams
-from sglang_lite.runtime.scheduler.messages import FinishReason, ReqOutput, TokenLogprob, Usage
+from sglang_lite.runtime.scheduler.messages import NO_TOKEN, FinishReason, ReqOutput, TokenLogprob, Usage
 from sglang_lite.runtime.text.detokenizer import TextStream
 
 
@@ -106,7 +106,8 @@ class Generation:
         def entry(token_id: int, value: float | None) -> tuple[float | None, int, str | None]:
             return value, token_id, token_text(token_id) if logprob.with_text else None
 
-        lists: dict[str, Any] = {"output_token_logprobs": [entry(t.token_id, t.logprob) for t in self.logprobs]}
+        drawn = [t for t in self.logprobs if t.token_id != NO_TOKEN]
+        lists: dict[str, Any] = {"output_token_logprobs": [entry(t.token_id, t.logprob) for t in drawn]}
         if logprob.start_len is not None:
             lists["input_token_logprobs"] = [entry(t.token_id, t.logprob) for t in self.input_logprobs]
         if logprob.top_num:
@@ -115,4 +116,7 @@ class Generation:
                 lists["input_top_logprobs"] = [[entry(*pair) for pair in t.top] or None for t in self.input_logprobs]
         if logprob.token_ids:
             lists["output_token_ids_logprobs"] = [[entry(*pair) for pair in t.asked] for t in self.logprobs]
+            if logprob.start_len is not None:
+                asked = [[entry(*pair) for pair in t.asked] or None for t in self.input_logprobs]
+                lists["input_token_ids_logprobs"] = asked
         return lists

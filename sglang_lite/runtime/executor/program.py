@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from sglang_lite.errors import CancelledError, ProgramError, SglangLiteError
 from sglang_lite.request_tree import (
@@ -31,9 +31,10 @@ from sglang_lite.request_tree import (
 from sglang_lite.runtime.executor.branch import Branch
 from sglang_lite.runtime.executor.gen import GenRun
 from sglang_lite.runtime.executor.generation import Generation
+from sglang_lite.runtime.executor.leases import BranchLeases
 from sglang_lite.runtime.executor.ports import RequestPort, TextParts
 from sglang_lite.runtime.executor.select import SelectRun
-from sglang_lite.runtime.scheduler.messages import AbortReq, AddReq, EndLease, ReqOutput
+from sglang_lite.runtime.scheduler.messages import AbortReq, AddReq, ReqOutput
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +46,9 @@ class RunningProgram:
     makes the branch wait, the others are done at once. Branches run side by side.
     """
 
-    def __init__(self, name: str, sink: EventSink, seed: int, port: RequestPort, text: TextParts) -> None:
+    def __init__(
+        self, name: str, sink: EventSink, seed: int, port: RequestPort, text: TextParts, tickets: Iterator[int]
+    ) -> None:
         self.name = name
         self._sink = sink
         self._seed = seed
@@ -55,6 +58,7 @@ class RunningProgram:
         self._branches: dict[int, Branch] = {0: Branch(0, None)}
         self._runs: dict[int, GenRun | SelectRun] = {}
         """Ops whose requests are under way, by branch id."""
+        self._leases = BranchLeases(name, tickets, port.send)
         self._joins: list[tuple[Branch, JoinOp]] = []
         self._refs: list[tuple[Branch, RefOp]] = []
         self._results: dict[int, str | Exception] = {}
@@ -84,9 +88,11 @@ class RunningProgram:
             if isinstance(op, ForkOp):
                 for child in op.children:
                     self._branches[child] = Branch(child, branch)
+                self._leases.forked(tuple(self._branches[child] for child in op.children))
             branch.queue.append(op)
             touched[branch.id] = branch
         self._advance(*touched.values())
+        self._leases.review()
 
     def cancel(self, branches: Sequence[int] | None, error: SglangLiteError | None = None) -> None:
         """Stop these branches and their descendants (None: all); their open ops fail."""
@@ -95,14 +101,15 @@ class RunningProgram:
             if named is None or named & set(branch.path):
                 self._fail(branch, error or CancelledError("the branch was cancelled by its program"))
         self._advance()
+        self._leases.review()
 
     def close(self) -> None:
         """No further ops come."""
         self._is_closed = True
 
     def end(self) -> None:
-        """Give up the lease on the program's prefixes; called once, when it is over."""
-        self._port.send(EndLease(self.name))
+        """Give up the leases on the program's prefixes; called once, when it is over."""
+        self._leases.end()
 
     def _emit(self, event: Event) -> None:
         """Report an event; a sink that raises, against its contract, loses its own event and harms no other program."""
@@ -240,6 +247,7 @@ class RunningProgram:
     def _start(self, branch: Branch, op: GenOp | SelectOp) -> None:
         """Start the requests of `op`; the branch waits for it."""
         started: list[tuple[AddReq, Generation]] = []
+        lease, next_use = self._leases.needed(branch)
 
         def submit(
             ids: tuple[int, ...],
@@ -255,7 +263,8 @@ class RunningProgram:
                 logprob=logprob,
                 choices=choices,
                 is_continuing=branch.has_run,
-                lease=self.name,
+                lease=lease,
+                next_use=next_use,
             )
             started.append((req, Generation(req.rid, len(ids), self._text.visible_bytes)))
             return started[-1][1]
@@ -265,7 +274,8 @@ class RunningProgram:
             if isinstance(op, GenOp)
             else SelectRun(op, branch, self._text, submit)
         )
-        branch.running, branch.has_run = op, True
+        branch.running = op
+        branch.has_run = branch.has_own_run = True
         self._runs[branch.id] = run
         for req, generation in started:
             self._port.submit(req, self._receiver(branch, run, generation))
@@ -280,6 +290,7 @@ class RunningProgram:
                 error = out.finished.error or CancelledError(f"request {out.rid} was aborted")
                 self._fail(branch, error)
                 self._advance(branch)
+                self._leases.review()
             elif run.is_complete:
                 self._complete(branch, run)
 
@@ -304,6 +315,7 @@ class RunningProgram:
         branch.running = None
         self._emit(done)
         self._advance(branch)
+        self._leases.review()
 
     def _fail(self, branch: Branch, error: Exception) -> None:
         """Nothing more can run on `branch`: its requests are aborted, its open ops and unborn children fail."""

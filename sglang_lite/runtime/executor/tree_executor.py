@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from sglang_lite.errors import SglangLiteError
@@ -17,6 +18,7 @@ class TreeExecutor:
         self._port = port
         self._text = text
         self._programs: dict[str, RunningProgram] = {}
+        self._tickets = itertools.count(1)
 
     @property
     def num_programs(self) -> int:
@@ -26,7 +28,7 @@ class TreeExecutor:
     def open(self, name: str, sink: EventSink, seed: int) -> None:
         """Start a program under a new name."""
         assert name not in self._programs, f"program {name} exists already"
-        self._programs[name] = RunningProgram(name, sink, seed, self._port, self._text)
+        self._programs[name] = RunningProgram(name, sink, seed, self._port, self._text, self._tickets)
 
     def append(self, name: str, ops: Sequence[Op]) -> None:
         """Give ops to a program; ops for a program that is over have no reader and are dropped."""

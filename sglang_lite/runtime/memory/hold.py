@@ -69,6 +69,15 @@ class KvHold:
     unrun_plan: int
     branches: list[KvHold] = field(default_factory=list["KvHold"])
     is_released: bool = False
+    planned: NDArray[np.int32] | None = None
+    """What `plan_pages` gave last; dropped where the row is rewritten."""
+
+    def plan_pages(self, count: int) -> NDArray[np.int32]:
+        """The first `count` pages, int32, as they are now: an array that is never written, for plans in flight."""
+        planned = self.planned
+        if planned is None or len(planned) != count:
+            planned = self.planned = self.row_pages[:count].copy()
+        return planned
 
     @property
     def pages(self) -> NDArray[np.int32]:

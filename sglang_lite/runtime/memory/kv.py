@@ -371,6 +371,7 @@ class KvManager:
 def _rewrite(hold: KvHold, first: int, pages: NDArray[np.int32]) -> None:
     """Put `pages` into the row from page `first` on, and into the rows that borrow that part."""
     hold.row_pages[first : first + len(pages)] = pages
+    hold.planned = None
     for branch in hold.branches:
         borrowed = branch.borrowed_len // branch.page_size - first
         if borrowed > 0:

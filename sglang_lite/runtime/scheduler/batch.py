@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +24,7 @@ class RowKind(Enum):
     EDGE = "edge"
 
 
-@dataclass(frozen=True, slots=True)
-class BatchRow:
+class BatchRow(NamedTuple):
     """One row: the request, the hold it writes to, what the runner is told.
 
     `num_input_logprobs`: how many of the plan's targets are prompt positions; they come first. `edge`: of a scoring row.
@@ -132,8 +132,7 @@ class ScheduleBatch:
         self.num_tokens += row.plan.extend_len
 
     def _pages(self, hold: KvHold, end: int) -> NDArray[np.int32]:
-        # A copy: the hold's row may be rewritten while a runner still reads the plan.
-        return hold.pages[: -(-end // self._page_size)].copy()
+        return hold.plan_pages(-(-end // self._page_size))
 
 
 def _hold_of(req: Req) -> KvHold:
@@ -145,19 +144,14 @@ def _resolved(row: BatchRow) -> RowPlan:
     plan, req = row.plan, row.req
     if plan.is_future:
         token = req.output_ids[-1] if req.output_ids else 0  # 0: it has ended without one, nobody reads what comes
-        plan = replace(plan, input_ids=(token,), is_future=False)
-    return plan if row.is_live else replace(plan, sample=None, targets=())
+        plan = plan._replace(input_ids=(token,), is_future=False)
+    return plan if row.is_live else plan._replace(sample=None, targets=())
 
 
 def _sample_spec(req: Req) -> SampleSpec:
+    params = req.add.sampling
     return SampleSpec(
-        params=req.params,
-        seed=req.params.seed or 0,
-        position=req.known_len,
-        prompt_ids=req.add.input_ids,
-        output_ids=req.output_ids,
-        grammar=req.grammar,
-        logprob=req.logprob,
+        params, params.seed or 0, req.known_len, req.add.input_ids, req.output_ids, req.grammar, req.add.logprob
     )
 
 

@@ -11,6 +11,7 @@ import codecs
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from sglang_lite.errors import ExecutionError
 from sglang_lite.request_tree import SamplingParams
@@ -118,8 +119,7 @@ class FinishRules:
         return cls(wanted, params.min_new_tokens, ends, vocab_size, params.no_stop_trim)
 
 
-@dataclass(frozen=True, slots=True)
-class Accepted:
+class Accepted(NamedTuple):
     """How many of the offered tokens were taken, their visible bytes, and the end if it was reached."""
 
     num_tokens: int
@@ -177,7 +177,13 @@ class OutputText:
         index, start = len(self._token_ends), len(self._matcher.text)
         may_stop = index >= self.rules.min_new_tokens
         data = self._visible[token_id]
-        match = self._matcher.push(data) if may_stop else self._matcher.skip(data)
+        match = None
+        if not self._has_stops:
+            self._matcher.text += data
+        elif may_stop:
+            match = self._matcher.push(data)
+        else:
+            self._matcher.skip(data)
         self._token_ends.append(len(self._matcher.text))
         if match is not None:
             self.text_end = match.end if self.rules.no_stop_trim else match.start

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from sglang_lite.errors import SglangLiteError
 from sglang_lite.request_tree import LogprobParams, SamplingParams
@@ -143,8 +143,7 @@ class Usage:
     retractions: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ReqOutput:
+class ReqOutput(NamedTuple):
     """What one commit changed for one request. Exactly one output of a request has `finished` set, its last.
 
     `new_ids`, `new_bytes`: tokens committed since the last output and their visible bytes. `text_end`: how many bytes

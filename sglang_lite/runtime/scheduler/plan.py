@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,8 +36,7 @@ class LogprobTarget:
     top_num: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class SampleSpec:
+class SampleSpec(NamedTuple):
     """How the row's next token is drawn, after its last new token.
 
     `position`: index of the drawn token in the whole sequence; with `seed` it fixes the random number. `prompt_ids`,
@@ -56,8 +56,7 @@ FUTURE_TOKEN = -1
 """The placeholder for a token that the step in flight has not given yet."""
 
 
-@dataclass(frozen=True, slots=True)
-class RowPlan:
+class RowPlan(NamedTuple):
     """One row of the batch: compute the KV of `input_ids` at positions `prefix_len ...`.
 
     `is_future`: the one input token is what the request's row of the step before gives; `input_ids` has a
@@ -105,8 +104,7 @@ class TargetResult:
     top: tuple[tuple[int, float], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class RowResult:
+class RowResult(NamedTuple):
     """What a row gave. `token_id` None where nothing was drawn. `error`: this row alone failed (a dead end)."""
 
     token_id: int | None = None

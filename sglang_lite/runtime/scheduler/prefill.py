@@ -40,6 +40,8 @@ class PrefillPlanner:
             running: who decodes, in this step or later; their future KV is kept in reserve.
             num_decode: decode rows that run in the same step.
         """
+        if not self._has_candidates():
+            return
         adder = self._make_adder(running, num_decode)
         page = self._kv.page_size
         prefixes = StepPrefixes(page, self._config.min_shared_tokens)
@@ -51,6 +53,22 @@ class PrefillPlanner:
             has_memory = self._add_edges(batch, adder, req) and has_memory
         if has_memory:
             self._admit(batch, adder, prefixes)
+
+    def first_in_line(self, step: int) -> Req:
+        """The waiting request that is tried first in step `step`; one must wait."""
+        return self._in_line(step)[0]
+
+    def _in_line(self, step: int) -> list[Req]:
+        config = self._config
+        moment = Moment(self._queue.clock, step, config.random_seed)
+        window = self._queue.window(config.scan_window)
+        return order_waiting(config.schedule_policy, window, moment, self._probe, self._cached_path)
+
+    def _has_candidates(self) -> bool:
+        live = self._live
+        if live.prefilling is not None or live.scoring:
+            return True
+        return len(self._queue) > 0 and self._kv.free_rows > 0 and len(live) < self._config.max_running_requests
 
     def _make_adder(self, running: Sequence[Req], num_decode: int) -> PrefillAdder:
         config, page = self._config, self._kv.page_size
@@ -129,10 +147,7 @@ class PrefillPlanner:
     def _admit(self, batch: ScheduleBatch, adder: PrefillAdder, prefixes: StepPrefixes) -> None:
         if not len(self._queue) or adder.rem_slots <= 0 or adder.refusal_for_more(self._kv.available_tokens):
             return
-        config = self._config
-        window = self._queue.window(config.scan_window)
-        moment = Moment(self._queue.clock, batch.step, config.random_seed)
-        for req in order_waiting(config.schedule_policy, window, moment, self._probe, self._cached_path):
+        for req in self._in_line(batch.step):
             prefix_len = self._probe(req)
             if prefixes.should_wait(req.page_keys(self._kv.page_size), prefix_len, req.match_limit, req.seq_len):
                 continue

@@ -123,9 +123,13 @@ class Scheduler:
         self.kv.begin_plan()
         if not len(self._live):
             self._ratio.reset()
+        retracts = self._live.num_retracts
         batch = self._make_batch()
         while not batch.rows and not self._in_flight and (len(self._live) or len(self._queue)):
-            self._make_room()
+            # Where planning itself has retracted somebody, there is room already.
+            if self._live.num_retracts == retracts:
+                self._make_room()
+            retracts = self._live.num_retracts
             batch = self._make_batch()
         self._queue.clock += batch.num_tokens
         self._in_flight.append(batch)
@@ -291,7 +295,7 @@ class Scheduler:
         if len(live) > 1:
             self._live.retract(live[-1])
             return
-        req = live[0] if live else next(iter(self._queue))
+        req = live[0] if live else self._prefill.first_in_line(self._step)
         if req.hold is None:
             self._queue.remove(req)
         total = self.kv.total_tokens

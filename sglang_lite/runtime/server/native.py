@@ -112,7 +112,8 @@ def native_routes(service: Service) -> APIRouter:
         service.engine.abort(body.rid)
         return json_response({"rid": body.rid})
 
-    @router.api_route("/flush_cache", methods=["GET", "POST"])
+    @router.get("/flush_cache")
+    @router.post("/flush_cache")
     async def flush_cache(request: Request) -> Response:
         is_flushed = await asyncio.to_thread(service.engine.flush_cache)
         if not is_flushed:

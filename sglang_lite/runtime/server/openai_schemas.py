@@ -51,7 +51,19 @@ class StreamOptions(Body):
     include_obfuscation: bool | None = None
 
 
-class SamplingBody(Body):
+class BookkeepingBody(Body):
+    """Fields without effect."""
+
+    user: str | None = None
+    metadata: dict[str, Any] | None = None
+    store: bool | None = None
+    service_tier: str | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+    return_hidden_states: Literal[False] | None = None
+
+
+class SamplingBody(BookkeepingBody):
     """What both kinds of requests share. OpenAI's names first, then SGLang's further ones."""
 
     model: str = ""
@@ -65,12 +77,6 @@ class SamplingBody(Body):
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
     logit_bias: dict[str, float] | None = None
-    user: str | None = None
-    metadata: dict[str, Any] | None = None
-    store: bool | None = None
-    service_tier: str | None = None
-    safety_identifier: str | None = None
-    prompt_cache_key: str | None = None
     lora_path: Any = None
     rid: str | None = None
     top_k: int | None = None
@@ -85,7 +91,6 @@ class SamplingBody(Body):
     regex: str | None = None
     ebnf: str | None = None
     json_schema: str | None = None
-    return_hidden_states: Literal[False] | None = None
 
     def sampling(self, max_new_tokens: int | None, json_schema: str | None = None) -> SamplingParams:
         """The request's sampling parameters, checked.

@@ -67,7 +67,7 @@ def test_what_it_can_be_asked(runtime: Runtime) -> None:
     ids = runtime.get_tokenizer().encode("Hello", parse_special=False)
     assert runtime.get_tokenizer().decode(ids) == "Hello"
     assert runtime.endpoint.get_model_name()
-    assert asyncio.run(runtime.get_server_info()) == runtime.endpoint.get_server_info()
+    assert asyncio.run(runtime.get_server_info()).keys() == runtime.endpoint.get_server_info().keys()
     with pytest.raises(UnsupportedError, match="embeddings"):
         runtime.encode("Hello")
     with pytest.raises(RequestError, match="no such Runtime"):

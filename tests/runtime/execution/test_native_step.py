@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from gguf import GGMLQuantizationType
 
 import tests.support.kernel_cache  # noqa: F401
 from sglang_lite.kernels.cpu.step_team import StepTeam
+from sglang_lite.kernels.cpu.threads import KernelThreads
+from sglang_lite.runtime.attention.cpu import CpuAttention
 from sglang_lite.runtime.attention.kv_pool import KvPool
 from sglang_lite.runtime.attention.torch_ref import TorchAttention
 from sglang_lite.runtime.execution.native_step import NativeStep, build_native
@@ -41,7 +44,7 @@ def native_driver(path: Path, cache: Path, *, page_size: int = 16, threads: int 
 def torch_driver(loaded: LoadedModel) -> PagedDriver:
     config = loaded.config
     pool = KvPool(config.num_layers, 100, config.num_kv_heads, config.head_dim, 16)
-    return PagedDriver(loaded.module, pool, TorchAttention(pool))
+    return PagedDriver(loaded.module, pool, CpuAttention(pool, config.num_heads, KernelThreads(1)))
 
 
 def tiny_file(folder: Path, **sizes: Any) -> Path:
@@ -161,24 +164,58 @@ def test_logits_of_the_embedded_model_do_not_depend_on_the_batch_to_the_bit(
     assert torch.equal(driver.step([(again, ids[64:])]), whole[64:])
 
 
+@dataclass(frozen=True)
+class Quality:
+    """Distance of the native step's distributions from those of the dequantised float32 model on the same tokens."""
+
+    perplexity_ratio: float
+    divergence: float
+    same_best_token: float
+
+
+def compare(got: torch.Tensor, expected: torch.Tensor, ids: list[int]) -> Quality:
+    """Logits [T, vocab] of both after each of `ids`."""
+    ours, theirs = got.double().log_softmax(-1), expected.double().log_softmax(-1)
+    target = torch.tensor(ids[1:])[:, None]
+    return Quality(
+        float((theirs[:-1].gather(1, target).mean() - ours[:-1].gather(1, target).mean()).exp()),
+        float((theirs.exp() * (theirs - ours)).sum(-1).mean()),
+        float((ours.argmax(-1) == theirs.argmax(-1)).double().mean()),
+    )
+
+
 @pytest.mark.model
+@pytest.mark.slow
 def test_quality_is_that_of_the_dequantised_model(
     embedded_model_path: Path,
     text_ids: list[int],
     tmp_path: Path,
     record_property: Callable[[str, object], None],
 ) -> None:
-    """Perplexity within 0.5 %, KL under 0.01, the same best token at 97 % of the positions or more."""
-    ids = text_ids[:800]
-    got = native_driver(embedded_model_path, tmp_path).step([(Sequence(), ids)]).double().log_softmax(-1)
-    expected = torch_driver(load_model(embedded_model_path)).step([(Sequence(), ids)]).double().log_softmax(-1)
-    target = torch.tensor(ids[1:])[:, None]
-    ratio = float((expected[:-1].gather(1, target).mean() - got[:-1].gather(1, target).mean()).exp())
-    divergence = float((expected.exp() * (expected - got)).sum(-1).mean())
-    same = float((got.argmax(-1) == expected.argmax(-1)).double().mean())
-    for name, value in (("perplexity_ratio", ratio), ("kl", divergence), ("same_best_token", same)):
+    """On a text: perplexity within 0.5 %, KL under 0.01. On what the float32 model writes: 97 % of its tokens, fed its own.
+
+    The best token of a text is often a near tie, which 8-bit activations decide otherwise at 3 to 4 % of the positions.
+    """
+    torch_model, native = torch_driver(load_model(embedded_model_path)), native_driver(embedded_model_path, tmp_path)
+    ids = text_ids[:600]
+    on_text = compare(native.step([(Sequence(), ids)]), torch_model.step([(Sequence(), ids)]), ids)
+
+    prompts = [text_ids[start : start + 24] for start in range(0, 600, 100)]
+    rows, written = [(Sequence(), prompt) for prompt in prompts], [list(prompt) for prompt in prompts]
+    for _ in range(24):
+        best = torch_model.next_tokens(rows).argmax(-1).tolist()
+        rows = [(sequence, [token]) for (sequence, _), token in zip(rows, best, strict=True)]
+        for sequence, token in zip(written, best, strict=True):
+            sequence.append(token)
+    chosen = native.step([(Sequence(), sequence[:-1]) for sequence in written]).argmax(-1).split(47)
+    same = np.mean(
+        [(row[23:] == torch.tensor(ids[24:])).double().mean() for row, ids in zip(chosen, written, strict=True)]
+    )
+
+    print(f"{len(ids)} tokens of text: {on_text}; {24 * len(prompts)} written tokens: {same:.4f} the same")
+    for name, value in (*vars(on_text).items(), ("same_written_token", float(same))):
         record_property(name, value)
-    print(f"{len(ids)} tokens: perplexity ratio {ratio:.5f}, KL {divergence:.5f}, same best token {same:.4f}")
-    assert abs(ratio - 1) < 0.005
-    assert divergence < 0.01
+    assert abs(on_text.perplexity_ratio - 1) < 0.005
+    assert on_text.divergence < 0.01
+    assert on_text.same_best_token >= 0.97
     assert same >= 0.97

@@ -409,7 +409,7 @@ def test_a_closed_program_ends_when_its_ops_are_done(bench: Bench) -> None:
     bench.port.answer("r0", "x")
     bench.executor.sweep()
     assert bench.executor.num_programs == 0
-    assert EndLease("p") in bench.port.messages
+    assert EndLease("p/0") in bench.port.messages
 
 
 def test_every_op_has_exactly_one_end(bench: Bench) -> None:

@@ -106,3 +106,15 @@ def test_neither_a_chunk_nor_an_edge_takes_the_pages_that_decode_rows_of_the_ste
         harness.drain(AddReq("long", base[: 4 if scored else 24], greedy(1), choices=choices))
         harness.check_idle()
         assert all(harness.finals[f"r{i}"].usage.retractions == 0 for i in range(3)), num_pages  # type: ignore[union-attr]
+
+
+def test_a_retract_of_the_one_that_was_short_makes_room_for_who_stays() -> None:
+    """Everything planned is retracted in planning, so the step is planned anew; the scoring one does not fail."""
+    cfg = config(enable_priority_scheduling=True, schedule_conservativeness=0.01)
+    for num_pages in range(6, 12):
+        harness = Harness(cfg, num_pages=num_pages, page_size=4)
+        harness.step(AddReq("low", (2, 3, 4), greedy(12, **STEADY)))
+        harness.step()
+        harness.drain(AddReq("high", (9,) * 9, greedy(), choices=((2, 10, 3, 8), (10, 7, 10)), priority=1))
+        harness.check_idle()
+        assert all(final.error is None for final in harness.finals.values())

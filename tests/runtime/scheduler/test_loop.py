@@ -84,7 +84,8 @@ def test_results_come_one_step_late_and_no_runner_sees_a_placeholder() -> None:
 
 
 @pytest.mark.parametrize(
-    "end", ["stop token", "stop string", "grammar", "failed row", "abort", "a scoring request", "an abort in its chunks"]
+    "end",
+    ["stop token", "stop string", "grammar", "failed row", "abort", "a scoring request", "an abort in its chunks"],
 )
 def test_an_unforeseen_end_costs_one_row_at_most_whose_result_is_dropped(end: str) -> None:
     harness = overlapping(chunked_prefill_size=8)

@@ -5,7 +5,7 @@ from typing import get_args
 
 import pytest
 
-from sglang_lite.errors import RequestError
+from sglang_lite.errors import KvOutOfMemoryError, RequestError
 from sglang_lite.runtime.scheduler.config import SchedulePolicy
 from sglang_lite.runtime.scheduler.messages import AddReq
 from sglang_lite.runtime.scheduler.policy import Moment, choose_next, order_waiting
@@ -227,3 +227,16 @@ def test_continuing_requests_go_ahead_of_new_ones_that_came_with_them() -> None:
         harness = Harness(config(max_running_requests=1, schedule_policy=policy))
         harness.step(AddReq("new", (2, 3), greedy(1)), AddReq("going on", (4, 5), greedy(1), is_continuing=True))
         assert harness.rows()[0][0] == "going on"
+
+
+def test_who_cannot_be_admitted_alone_ends_and_not_who_leads_the_queue() -> None:
+    """An aged request that has outgrown the pool goes before a better rank; it ends, and the other one is served."""
+    cfg = config(enable_priority_scheduling=True, ageing_tokens=0, schedule_conservativeness=0.01)
+    harness = Harness(cfg, num_pages=5, page_size=4)
+    harness.step(AddReq("full", tuple(2 + i % 9 for i in range(16)), greedy(5)))
+    assert harness.scheduler.retract("full")
+    harness.scheduler._queue.clock += 100
+    harness.drain(AddReq("better", (9, 8, 7), greedy(2), priority=5))
+    assert isinstance(harness.finals["full"].error, KvOutOfMemoryError)
+    assert harness.finals["better"].error is None
+    harness.check_idle()

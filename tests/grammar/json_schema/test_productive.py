@@ -1,0 +1,27 @@
+"""Rules that no text can end are cut away."""
+
+from __future__ import annotations
+
+from sglang_lite.grammar.json_schema.productive import without_dead_rules
+from sglang_lite.grammar.syntax import NEVER, Bytes, Node, Ref, alternate, concat
+
+A = Bytes(b"a")
+
+
+def test_what_cannot_end_is_cut_where_it_is_used() -> None:
+    rules: dict[str, Node] = {
+        "loop": concat([A, Ref("loop")]),
+        "value": alternate([A, concat([Bytes(b"["), Ref("loop")])]),
+        "unused": A,
+    }
+    found = without_dead_rules(Ref("value"), rules)
+    assert found.rules == {"value": A}
+
+
+def test_recursion_that_can_end_stays() -> None:
+    rules: dict[str, Node] = {"list": alternate([A, concat([A, Ref("list")])])}
+    assert without_dead_rules(Ref("list"), rules).rules == rules
+
+
+def test_a_start_without_a_text_is_never() -> None:
+    assert without_dead_rules(Ref("x"), {"x": concat([A, Ref("x")])}).start == NEVER

@@ -1,0 +1,109 @@
+"""Starting and ending, in processes of their own: what a supervisor sees."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
+import pytest
+
+from sglang_lite.errors import RequestError
+from sglang_lite.runtime.server.config import ServerConfig
+from sglang_lite.runtime.server.lifecycle import address_of, bind
+from tests.support.live_server import live_server, wait_until
+from tests.support.talking_engine import talking_engine
+
+TIMEOUT_S = 60
+CODE = """
+import sys, threading
+from sglang_lite.runtime.server.app import create_app
+from sglang_lite.runtime.server.config import ServerConfig
+from sglang_lite.runtime.server.lifecycle import bind, serve
+from tests.support.talking_engine import talking_engine
+config = ServerConfig(port=0, drain_deadline_s=float(sys.argv[1]))
+with talking_engine() as (engine, runner):
+    runner.gate = threading.Semaphore(int(sys.argv[2]))
+    code = serve(create_app(engine, config), config, bind(config), lambda url: print(url, flush=True))
+    runner.gate.release(100000)
+raise SystemExit(code)
+"""
+ENDLESS = {"text": "a", "stream": True, "sampling_params": {"max_new_tokens": 400, "ignore_eos": True}}
+
+
+@contextmanager
+def process(deadline_s: float, permits: int) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A server of its own; ended, if need be by force, with the block."""
+    command = [sys.executable, "-c", CODE, str(deadline_s), str(permits)]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert running.stdout is not None
+        yield running, running.stdout.readline().strip()
+    finally:
+        running.kill()
+        running.communicate(timeout=TIMEOUT_S)
+
+
+def test_a_running_request_ends_before_the_server() -> None:
+    """SIGTERM: no new connection is taken, what runs goes on to its end, the exit code is 0."""
+    with process(30, 100_000) as (running, url), httpx.Client(base_url=url, timeout=TIMEOUT_S, trust_env=False) as http:
+        with http.stream("POST", "/generate", json=ENDLESS) as response:
+            parts = response.iter_bytes()
+            next(parts)
+            running.send_signal(signal.SIGTERM)
+            assert b"".join(parts).endswith(b"data: [DONE]\n\n")
+        assert running.wait(TIMEOUT_S) == 0
+        with pytest.raises(httpx.TransportError):
+            httpx.get(f"{url}/livez", trust_env=False)
+
+
+def test_a_second_interrupt_ends_at_once() -> None:
+    with process(10_000, 3) as (running, url), httpx.Client(base_url=url, timeout=TIMEOUT_S, trust_env=False) as http:
+        with contextlib.suppress(httpx.TransportError), http.stream("POST", "/generate", json=ENDLESS) as response:
+            parts = response.iter_bytes()
+            next(parts)
+            running.send_signal(signal.SIGINT)
+            wait_until(lambda: not takes_connections(url))
+            running.send_signal(signal.SIGINT)
+            assert not b"".join(parts).endswith(b"data: [DONE]\n\n")
+        assert running.wait(TIMEOUT_S) == 130
+
+
+def takes_connections(url: str) -> bool:
+    try:
+        httpx.get(f"{url}/livez", trust_env=False)
+    except httpx.ConnectError:
+        return False
+    return True
+
+
+def test_a_port_in_use_is_told_with_the_remedy() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(RequestError, match=f"127.0.0.1:{port}.*--port"):
+            bind(ServerConfig(port=port))
+    with pytest.raises(RequestError, match="starting the server"):
+        bind(ServerConfig(host="no.such.host.invalid"))
+
+
+def test_any_free_port() -> None:
+    with bind(ServerConfig(port=0)) as bound:
+        assert address_of(bound).startswith("http://127.0.0.1:")
+
+
+def test_the_deadline_ends_what_does_not_end() -> None:
+    with talking_engine() as (engine, runner):
+        runner.gate = threading.Semaphore(3)
+        with live_server(engine, drain_deadline_s=0.5) as server:
+            response = server.http.send(server.http.build_request("POST", "/generate", json=ENDLESS), stream=True)
+            next(response.iter_bytes())
+        with contextlib.suppress(httpx.TransportError):
+            response.close()
+        runner.gate.release(1000)
+        assert engine.get_server_info()["running"] == 0
