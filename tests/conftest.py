@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
+    from sglang_lite.runtime.engine.engine import Engine
     from sglang_lite.runtime.text.tokenizer import Tokenizer
 
 # Too-slow checks are off: the machine may be shared, and time never decides a test.
@@ -99,3 +100,12 @@ def tokenizer(embedded_metadata: Mapping[str, Any]) -> Tokenizer:
     from sglang_lite.runtime.text.tokenizer import tokenizer_from_gguf
 
     return tokenizer_from_gguf(embedded_metadata)
+
+
+@pytest.fixture(scope="session")
+def engine(embedded_model_path: Path) -> Iterator[Engine]:
+    """The float32 engine of all tests that need no settings of their own; its cache is warm from other tests."""
+    from tests.support.engine_fixture import running_engine
+
+    with running_engine(max_total_tokens=4096) as running:
+        yield running

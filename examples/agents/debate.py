@@ -87,7 +87,8 @@ def script(call) -> str:
     """Replies for a run without a model: the same arguments again, and a judge for whom the first one has won."""
     if call.kind == "select":
         return " " + call.prompt.rsplit("Between ", 1)[1].split()[0]
-    return " sleep all day in the sun." if "Cats" in call.prompt.rsplit(":", 1)[1] else " come along for every walk."
+    replies = {"are": " good company on every day.", "to": " be with their people.", "never": " ask where you were."}
+    return replies[call.prompt.split()[-1]]
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextvars
 import heapq
+import os
 import threading
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from sglang_lite.errors import RequestError
 from sglang_lite.lang.batch import STUCK_SECONDS, row_seed
 from sglang_lite.lang.event_loop import shared_loop
 from sglang_lite.lang.futures import wait_interruptibly
@@ -124,6 +126,27 @@ class Window:
 
 
 def run_to_file(
+    rows: Iterator[Row],
+    out: str | os.PathLike[str],
+    resume: bool,
+    limit: int,
+    max_in_flight: int,
+    ordered: bool,
+    bar: ProgressBar | None,
+) -> BatchReport:
+    """Run the rows that the file `out` does not have yet, with at most `limit` threads.
+
+    Raises:
+        RequestError: `max_in_flight` is below 1, or the file cannot be used (see `ResultsFile`).
+        Exception: as `write_rows`.
+    """
+    if max_in_flight < 1:
+        raise RequestError(f"running a batch: got max_in_flight={max_in_flight!r}, expected at least 1")
+    with ResultsFile(out, resume=resume) as file:
+        return write_rows(rows, file, limit, max_in_flight, ordered, bar)
+
+
+def write_rows(
     rows: Iterator[Row], file: ResultsFile, limit: int, max_in_flight: int, ordered: bool, bar: ProgressBar | None
 ) -> BatchReport:
     """Run the rows that the file does not have yet; at most `max_in_flight` are under way or wait to be written.

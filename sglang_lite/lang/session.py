@@ -12,7 +12,6 @@ import sys
 import threading
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Any
 from weakref import WeakSet
 
 from sglang_lite.errors import CancelledError, ProgramError, ProgramTimeoutError
@@ -83,7 +82,6 @@ class Session:
         self._sending = threading.RLock()
         self._num_sending = 0
         self._num_open = 0
-        self._num_tokens = 0
         self._undecided: dict[int, ChoicesSamplingMethod] = {}
         self._had_wait = False
         self._cancelled: Exception | None = None
@@ -217,18 +215,19 @@ class Session:
         elif not isinstance(event, OpDelta):
             if isinstance(event, OpDone) and isinstance(future.op, GenOp | SelectOp):
                 record(event.meta)
-                self._count_tokens(event.meta)
+                self._check_token_limit()
             self._settle()
 
-    def _count_tokens(self, meta: dict[str, Any]) -> None:
-        with self.signal.changed:
-            self._num_tokens += (meta.get("prompt_tokens") or 0) + (meta.get("completion_tokens") or 0)
+    def _check_token_limit(self) -> None:
         limit = self.options.max_total_tokens
-        if limit is not None and self._num_tokens > limit:
+        if limit is None:
+            return
+        with self.signal.changed:
+            metas = [f.done.meta for f in self.futures.values() if f.done and isinstance(f.op, GenOp | SelectOp)]
+        total = sum((meta.get("prompt_tokens") or 0) + (meta.get("completion_tokens") or 0) for meta in metas)
+        if total > limit:
             self.cancel(
-                CancelledError(
-                    f"running {self.label}: {self._num_tokens} tokens, more than max_total_tokens={limit}; cancelled"
-                )
+                CancelledError(f"running {self.label}: {total} tokens, more than max_total_tokens={limit}; cancelled")
             )
 
     def _fail(self, future: OpFuture, error: Exception) -> None:

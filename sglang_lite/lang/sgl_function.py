@@ -15,7 +15,7 @@ from sglang_lite.lang.batch_out import Row, run_to_file
 from sglang_lite.lang.options import RunOptions
 from sglang_lite.lang.prefix import cache_prefix
 from sglang_lite.lang.progress import ProgressBar
-from sglang_lite.lang.results import BatchReport, ResultsFile, RowKeys
+from sglang_lite.lang.results import BatchReport, RowKeys
 from sglang_lite.lang.runner import Call, refuse_in_async_body, run, run_async, run_streaming
 from sglang_lite.lang.sampling import RunDefaults, run_defaults
 from sglang_lite.lang.state import ProgramState
@@ -264,13 +264,9 @@ class SglFunction:
         )
         limit = batch.thread_limit(num_threads)
         if out is not None:
-            backend = resolve_backend(backend)
-            if max_in_flight < 1:
-                raise RequestError(f"running a batch: got max_in_flight={max_in_flight!r}, expected at least 1")
             bar = ProgressBar(len(batch_kwargs)) if progress_bar and isinstance(batch_kwargs, Sized) else None
-            with ResultsFile(out, resume=resume) as file:
-                found_rows = self._rows_to_write(batch_kwargs, backend, defaults, options or self.options)
-                return run_to_file(found_rows, file, limit, max_in_flight, ordered, bar)
+            to_write = self._rows_to_write(batch_kwargs, resolve_backend(backend), defaults, options or self.options)
+            return run_to_file(to_write, out, resume, limit, max_in_flight, ordered, bar)
         rows = [self._row(number, row) for number, row in enumerate(batch_kwargs)]
         if not rows:
             return []
@@ -279,9 +275,7 @@ class SglFunction:
         found = resolve_backend(backend)
         calls = [self._call((), row, found, defaults, options or self.options) for row in rows]
         refuse_in_async_body(calls[0])
-        if generator_style:
-            return batch.iterate_batch(calls, limit, progress_bar)
-        return batch.run_batch(calls, limit, progress_bar)
+        return (batch.iterate_batch if generator_style else batch.run_batch)(calls, limit, progress_bar)
 
     def _call(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], backend: Any, defaults: RunDefaults, options: RunOptions

@@ -13,7 +13,9 @@ from dataclasses import fields
 import httpx
 import pytest
 
-from sglang_lite.cli import serve
+from sglang_lite import launch_server
+from sglang_lite.cli import main, serve
+from sglang_lite.cli.main import build_parser
 from sglang_lite.errors import RequestError, UnsupportedError
 from sglang_lite.runtime.config import REFUSED, WITHOUT_EFFECT, EngineConfig
 from sglang_lite.runtime.server.config import SERVER_REFUSED, SERVER_WITHOUT_EFFECT, ServerConfig
@@ -119,12 +121,17 @@ def process(*argv: str) -> Iterator[subprocess.Popen[str]]:
         running.communicate(timeout=TIMEOUT_S)
 
 
+def test_the_two_ways_to_start_are_one() -> None:
+    assert serve in main.COMMANDS
+    assert build_parser().parse_args(["serve", "--port", "1"]).main is serve.main
+    assert launch_server.standalone is serve.standalone
+
+
 @pytest.mark.model
-@pytest.mark.parametrize("command", [["sglang_lite.launch_server"], ["sglang_lite.cli.main", "serve"]])
-def test_a_server_starts_serves_and_ends(command: list[str]) -> None:
+def test_a_server_starts_serves_and_ends() -> None:
     """Without a model the embedded one; SIGTERM ends it with 0; its lines say what happened, without texts."""
     argv = ["--port", "0", "--max-total-tokens", "512", "--num-threads", "1", "--trust-remote-code"]
-    with process(*command, *argv) as running:
+    with process("sglang_lite.launch_server", *argv) as running:
         assert running.stderr is not None
         lines: list[str] = []
         while not lines or "ready at" not in lines[-1]:

@@ -41,13 +41,13 @@ EXPECTED: dict[str, Any] = {
         Answer(QUESTIONS[5], "search", "Lake Baikal", "1642"),
     ],
     "debate": Debate(
-        tuple(
-            Speech(name, f"{pet} {opening} {rest}")
-            for opening in OPENINGS
-            for name, pet, rest in (
-                ("Ann", "Cats", "sleep all day in the sun."),
-                ("Ben", "Dogs", "come along for every walk."),
-            )
+        (
+            Speech("Ann", "Cats are good company on every day."),
+            Speech("Ben", "Dogs are good company on every day."),
+            Speech("Ann", "Cats love to be with their people."),
+            Speech("Ben", "Dogs love to be with their people."),
+            Speech("Ann", "Cats never ask where you were."),
+            Speech("Ben", "Dogs never ask where you were."),
         ),
         {"Ann": 0.5, "Ben": 0.5},
         "Ann",

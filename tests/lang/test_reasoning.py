@@ -108,9 +108,9 @@ def test_both_halves_stream_as_they_come() -> None:
     thinking, answer, text = state.text_iter("x_reasoning_content"), state.text_iter("x"), state.text_iter()
     program.delta(op, "<think>a b ")
     assert next(thinking) == "a b"
-    program.delta(op, "c</thi")
+    program.delta(op, "c</")
     assert next(thinking) == " c"
-    program.delta(op, "nk>\n\none")
+    program.delta(op, "think>\n\none")
     assert (next(answer), next(text)) == ("one", "one")
     program.delta(op, " two ")
     assert (next(answer), next(text)) == (" two", " two")

@@ -40,13 +40,6 @@ def running_engine(**server_args: Any) -> Iterator[Engine]:
         yield engine
 
 
-@pytest.fixture(scope="session")
-def engine() -> Iterator[Engine]:
-    """The engine of all tests that need no settings of their own; its cache is warm from other tests."""
-    with running_engine(max_total_tokens=4096) as running:
-        yield running
-
-
 @cache
 def load_peer() -> LlamaForCausalLM:
     """The embedded model as transformers reads it from the same file, in float32.

@@ -27,7 +27,8 @@ def schema_to_grammar(
     Every text of the grammar is valid. Not every valid text is in it: members come in the order of the schema, declared ones first;
     a declared name comes once; names and restricted strings are spelled canonically; whole numbers have no point and no exponent;
     bounded numbers have no exponent; listed numbers are spelled one way; digits are limited; the escape of a lone surrogate is
-    never offered. What else is left out is in the notes.
+    never offered. What else is left out is in the notes. Names that are not declared may come twice in one object, and `minProperties`
+    then counts both. OpenAPI's `nullable` beside `type` adds null. Keywords beside `$ref` count in every draft.
 
     Args:
         schema: an object, a boolean, or the JSON text of one.
@@ -70,6 +71,8 @@ def parse_schema(schema: Mapping[str, object] | bool | str) -> Schema:
             found = json.loads(schema)
         except ValueError as error:
             raise InvalidGrammarError(f"reading a JSON Schema: the text is not JSON ({error})") from None
+        except RecursionError:
+            raise GrammarTooLargeError("reading a JSON Schema: the text is nested too deeply") from None
     if not isinstance(found, Mapping | bool):
         raise InvalidGrammarError(f"reading a JSON Schema: got {type(found).__name__}, expected an object or a boolean")
     return cast("Schema", found)
@@ -83,6 +86,8 @@ def schema_text(schema: Mapping[str, object] | bool | str) -> str:
     """
     try:
         return json.dumps(parse_schema(schema), separators=(",", ":"))
+    except RecursionError:
+        raise GrammarTooLargeError("reading a JSON Schema: it is nested too deeply") from None
     except (TypeError, ValueError) as error:
         if isinstance(error, InvalidGrammarError):
             raise

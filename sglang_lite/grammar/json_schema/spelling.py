@@ -108,10 +108,15 @@ def _others(texts: list[str], at: int) -> Node:
         else:
             groups.setdefault(text[at], []).append(text)
     options = [
-        concat([Bytes(spelled_text(char)[1:-1]), _others(group, at + 1)]) if ord(char) not in _SURROGATES else NEVER
+        concat([_char(char), _others(group, at + 1)]) if ord(char) not in _SURROGATES else NEVER
         for char, group in groups.items()
     ]
     return alternate([*options, *_elsewhere(frozenset(groups), ends)])
+
+
+@lru_cache(maxsize=4096)
+def _char(char: str) -> Node:
+    return Bytes(spelled_text(char)[1:-1])
 
 
 @lru_cache(maxsize=4096)

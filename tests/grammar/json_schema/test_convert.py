@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from sglang_lite.grammar import GrammarCompiler, InvalidGrammarError, TokenVocab, UnsupportedGrammarError
+from sglang_lite.grammar import (
+    GrammarCompiler,
+    GrammarTooLargeError,
+    InvalidGrammarError,
+    TokenVocab,
+    UnsupportedGrammarError,
+)
 from sglang_lite.grammar.json_schema import SchemaOptions, schema_text, schema_to_grammar
 from tests.grammar.json_schema.client_case import ClientSchema
 from tests.grammar.json_schema.client_schemas import CLIENT_SCHEMAS
@@ -135,3 +141,37 @@ def test_what_is_left_out_when_not_strict_is_noted() -> None:
         ("/uniqueItems", "uniqueItems", "unchecked")
     ]
     assert recognises(found.grammar, "[1,1]")
+
+
+def test_a_compiled_schema_is_kept_by_its_text_and_options() -> None:
+    compiler = GrammarCompiler(BYTES)
+    schema: dict[str, object] = {"type": "object", "properties": {"a": {"format": "email", "type": "string"}}}
+    compiled = compiler.compile_json_schema(schema)
+    assert compiler.compile_json_schema(schema_text(schema)) is compiled
+    assert [note.keyword for note in compiled.notes] == ["format"]
+    spaced = compiler.compile_json_schema(schema, whitespace="spaced", formats="annotation")
+    assert spaced.notes == ()
+    assert spaced.accepts('{"a": "x"}')
+    assert not compiled.accepts('{"a":"x"}')
+
+
+def test_nesting_beyond_reason_is_an_error_of_size() -> None:
+    with pytest.raises(GrammarTooLargeError, match="nested too deeply"):
+        schema_to_grammar('{"items":' * 50_000 + "{}" + "}" * 50_000)
+    deep: dict[str, object] = {}
+    for _ in range(3_000):
+        deep = {"not": deep}
+    with pytest.raises(GrammarTooLargeError, match="nested too deeply"):
+        schema_to_grammar(deep)
+
+
+def test_huge_bounds_cost_nothing_here() -> None:
+    for schema in (
+        {"minLength": 10**9},
+        {"minItems": 10**9},
+        {"minProperties": 10**9},
+        {"maxLength": 10**9, "pattern": "^(ab)*$"},
+    ):
+        assert schema_to_grammar(schema).grammar
+    with pytest.raises(UnsupportedGrammarError):
+        schema_to_grammar({"type": "array", "contains": {"const": 1}, "minContains": 10**9})

@@ -192,30 +192,13 @@ def test_quality_is_that_of_the_dequantised_model(
     tmp_path: Path,
     record_property: Callable[[str, object], None],
 ) -> None:
-    """On a text: perplexity within 0.5 %, KL under 0.01. On what the float32 model writes: 97 % of its tokens, fed its own.
-
-    The best token of a text is often a near tie, which 8-bit activations decide otherwise at 3 to 4 % of the positions.
-    """
-    torch_model, native = torch_driver(load_model(embedded_model_path)), native_driver(embedded_model_path, tmp_path)
-    ids = text_ids[:600]
-    on_text = compare(native.step([(Sequence(), ids)]), torch_model.step([(Sequence(), ids)]), ids)
-
-    prompts = [text_ids[start : start + 24] for start in range(0, 600, 100)]
-    rows, written = [(Sequence(), prompt) for prompt in prompts], [list(prompt) for prompt in prompts]
-    for _ in range(24):
-        best = torch_model.next_tokens(rows).argmax(-1).tolist()
-        rows = [(sequence, [token]) for (sequence, _), token in zip(rows, best, strict=True)]
-        for sequence, token in zip(written, best, strict=True):
-            sequence.append(token)
-    chosen = native.step([(Sequence(), sequence[:-1]) for sequence in written]).argmax(-1).split(47)
-    same = np.mean(
-        [(row[23:] == torch.tensor(ids[24:])).double().mean() for row, ids in zip(chosen, written, strict=True)]
-    )
-
-    print(f"{len(ids)} tokens of text: {on_text}; {24 * len(prompts)} written tokens: {same:.4f} the same")
-    for name, value in (*vars(on_text).items(), ("same_written_token", float(same))):
+    """On a text: perplexity within 0.5 %, KL under 0.01, the same best token at 97 % of the positions or more."""
+    ids = text_ids[:800]
+    expected = torch_driver(load_model(embedded_model_path)).step([(Sequence(), ids)])
+    quality = compare(native_driver(embedded_model_path, tmp_path).step([(Sequence(), ids)]), expected, ids)
+    print(f"{len(ids)} tokens: {quality}")
+    for name, value in vars(quality).items():
         record_property(name, value)
-    assert abs(on_text.perplexity_ratio - 1) < 0.005
-    assert on_text.divergence < 0.01
-    assert on_text.same_best_token >= 0.97
-    assert same >= 0.97
+    assert abs(quality.perplexity_ratio - 1) < 0.005
+    assert quality.divergence < 0.01
+    assert quality.same_best_token >= 0.97

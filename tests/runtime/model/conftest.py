@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 
 import pytest
-from transformers import AutoConfig, LlamaForCausalLM
-from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
+from transformers import LlamaForCausalLM
 
 import tests.support.kernel_cache  # noqa: F401
 from sglang_lite.runtime.model.loader import LoadedModel, load_model
+from tests.support.engine_fixture import load_peer
 
 
 @pytest.fixture(scope="session")
@@ -21,17 +20,5 @@ def embedded(embedded_model_path: Path) -> LoadedModel:
 
 @pytest.fixture(scope="session")
 def peer(embedded_model_path: Path) -> LlamaForCausalLM:
-    """The embedded model as transformers reads it from the same file.
-
-    `from_pretrained(gguf_file=...)` would do the same, but asks for the package accelerate.
-    """
-    config = AutoConfig.from_pretrained(embedded_model_path.parent, gguf_file=embedded_model_path.name)
-    model = LlamaForCausalLM(config).eval().requires_grad_(False)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        read = load_gguf_checkpoint(embedded_model_path, return_tensors=True, model_to_load=model)
-    missing, unexpected = model.load_state_dict(read["tensors"], strict=False)
-    assert missing == ["lm_head.weight"]  # tied to the embedding
-    assert not unexpected
-    model.tie_weights()
-    return model
+    """The embedded model as transformers reads it from the same file."""
+    return load_peer()

@@ -11,7 +11,7 @@ import torch
 
 import sglang_lite as sgl
 from sglang_lite.runtime.engine.engine import Engine
-from tests.support.engine_fixture import engine, peer_logprobs
+from tests.support.engine_fixture import peer_logprobs
 from tests.support.live_server import LiveServer, live_server
 
 __all__ = ["engine"]
