@@ -42,6 +42,22 @@ WITHOUT_MIRROR: dict[str, str] = {
     "sglang_lite/runtime/server/engine_port.py": "runtime/server/test_app.py",
     "sglang_lite/runtime/server/openai_replies.py": "runtime/server/test_openai_chat.py",
     "sglang_lite/runtime/server/service.py": "runtime/server/test_native.py",
+    "sglang_lite/kernels/cpu/store_kv.py": "kernels/cpu/test_paged_attention.py",
+    "sglang_lite/kernels/reference/store_kv.py": "kernels/cpu/test_paged_attention.py",
+    "sglang_lite/kernels/cpu/warmup.py": "kernels/cpu/test_jit.py",
+    "sglang_lite/kernels/reference/sampling.py": "kernels/test_sampling.py",
+    "sglang_lite/runtime/engine/build.py": "runtime/engine/test_engine.py",
+    "sglang_lite/runtime/engine/reply.py": "runtime/engine/test_engine.py",
+    "sglang_lite/runtime/execution/answers.py": "runtime/execution/test_model_runner.py",
+    "sglang_lite/runtime/executor/gen.py": "runtime/executor/test_program.py",
+    "sglang_lite/runtime/executor/ports.py": "runtime/executor/test_program.py",
+    "sglang_lite/runtime/executor/select.py": "runtime/executor/test_program.py",
+    "sglang_lite/runtime/text/folder_vocabulary.py": "runtime/text/test_tokenizer.py",
+    "sglang_lite/runtime/text/gguf_vocabulary.py": "runtime/text/test_tokenizer.py",
+    "sglang_lite/runtime/text/pre_tokenizers.py": "runtime/text/test_tokenizer.py",
+    "sglang_lite/runtime/text/template_filters.py": "runtime/text/test_template_sandbox.py",
+    "sglang_lite/runtime/text/template_limits.py": "runtime/text/test_template_sandbox.py",
+    "sglang_lite/runtime/text/vocabulary.py": "runtime/text/test_tokenizer.py",
 }
 
 # Places where an object of unknown type is met, so that asking it what it has is the only way.

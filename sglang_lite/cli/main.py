@@ -7,10 +7,10 @@ import sys
 from collections.abc import Sequence
 
 import sglang_lite
-from sglang_lite.cli import chat, run, serve
+from sglang_lite.cli import chat, run, serve, step
 from sglang_lite.errors import SglangLiteError
 
-COMMANDS = (run, chat, serve)
+COMMANDS = (run, chat, serve, step)
 """Modules of the subcommands, in the order of the help; each has NAME, SUMMARY, `add_arguments` and `main`."""
 
 

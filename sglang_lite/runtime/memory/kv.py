@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,7 @@ from sglang_lite.runtime.memory.hold import Admission, KvHold, PageCopy
 from sglang_lite.runtime.memory.ledger import LedgerSnapshot, check_ledger, take_snapshot
 from sglang_lite.runtime.memory.pools import Owner, PagePool, RowPool
 from sglang_lite.runtime.memory.radix_cache import Match, RadixCache
-from sglang_lite.runtime.memory.tree_node import LockHandle, TokenIds, token_key
+from sglang_lite.runtime.memory.tree_node import LockHandle, TokenIds, TreeNode, token_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +227,11 @@ class KvManager:
     def snapshot(self) -> LedgerSnapshot:
         """Who owns each page and row, recomputed from scratch."""
         return take_snapshot(self._rows, self._pages, self._tree, self._holds.values(), self.page_size)
+
+    def tree_nodes(self) -> Iterator[tuple[int, TreeNode]]:
+        """(depth, node) of the radix tree, parents first; to look at, not to change."""
+        for node in self._tree.nodes():
+            yield len(self._tree.path(node)), node
 
     def check_ledger(self, holds: Iterable[KvHold]) -> None:
         """Assert the conservation law, `holds` being all that the caller knows to be live; see `ledger.check_ledger`."""

@@ -192,6 +192,16 @@ class Scheduler:
             kv=kv,
         )
 
+    def places(self) -> list[tuple[str, Req]]:
+        """Every unfinished request with the name of its place, those with memory first; to look at, not to change."""
+        live, queue = self._live, self._queue
+        found = [("prefilling", req) for req in (live.prefilling,) if req is not None]
+        for place in ("fresh", "completed", "running", "scoring"):
+            reqs: list[Req] = getattr(live, place)
+            found += [(place, req) for req in reqs]
+        found += [("waiting", req) for req in queue]
+        return found + [("waiting for grammar", req) for req in queue.waiting_for_grammar]
+
     def check_invariants(self) -> None:
         """Assert that places, states, cursors and the memory's ledger agree; for tests, costs a walk over everything."""
         self.kv.check_ledger(list(self._live.holds()))

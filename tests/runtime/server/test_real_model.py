@@ -14,8 +14,6 @@ from sglang_lite.runtime.engine.engine import Engine
 from tests.support.engine_fixture import peer_logprobs
 from tests.support.live_server import LiveServer, live_server
 
-__all__ = ["engine"]
-
 pytestmark = pytest.mark.model
 
 
