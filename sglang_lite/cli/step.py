@@ -44,7 +44,7 @@ from sglang_lite.runtime.scheduler.req import Req
 from sglang_lite.runtime.scheduler.scheduler import Scheduler
 from sglang_lite.runtime.text.chat import ChatTemplate
 from sglang_lite.runtime.text.tokenizer import Tokenizer
-from sglang_lite.runtime.text.vocabulary import VocabInfo, byte_level_table
+from sglang_lite.runtime.text.vocabulary import VocabInfo, _byte_level_table
 
 NAME = "step"
 SUMMARY = "run a program one scheduler step at a time on a fake model"
@@ -97,13 +97,22 @@ def main(args: argparse.Namespace) -> int:
         schedule_policy=args.policy,
         disable_overlap_schedule=not args.overlap,
     )
+    given_up: list[BaseException] = []
+
+    def run_body() -> None:
+        (state,) = function.run_batch([given], backend=stepper)
+        if (error := state.error()) is not None:
+            given_up.append(error)
+
     stepper = Stepper(config, page_size=args.page_size, num_pages=args.pages + 1)
-    body = threading.Thread(target=lambda: function.run_batch([given], backend=stepper), daemon=True)
+    body = threading.Thread(target=run_body, daemon=True)
     body.start()
     for number in range(1, args.steps + 1):
         if not stepper.wait_for_work(body):
             break
         print("\n".join([f"--- step {number}", *stepper.step()]))
+    if given_up:
+        raise given_up[0]
     return 0
 
 
@@ -128,6 +137,17 @@ class Stepper:
         name = f"p{next(self._names)}"
         self._commands.put(lambda: self._executor.open(name, sink, seed or 0))
         return SteppedProgram(name, self._executor, self._commands.put)
+
+    def flush_cache(self) -> bool:
+        """Forget what is cached; False while something is held."""
+        return self._scheduler.flush_cache()
+
+    def get_server_info(self) -> dict[str, Any]:
+        """The scheduler's counters."""
+        return self._scheduler.statistics().to_dict()
+
+    def shutdown(self) -> None:
+        """Nothing to end: the steps are the owner's."""
 
     def submit(self, req: AddReq, on_output: Callable[[ReqOutput], None]) -> None:
         """Queue a request."""
@@ -228,7 +248,7 @@ class SteppedProgram:
 
 def byte_text() -> TextParts:
     """A tokenizer whose ids 0 to 255 are the bytes; 256 ends a text."""
-    alphabet = {chr(code): ord(byte) for code, byte in byte_level_table().items()}
+    alphabet = {chr(code): ord(byte) for code, byte in _byte_level_table().items()}
     backend = tokenizers.Tokenizer(models.BPE(vocab=alphabet, merges=[]))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     backend.decoder = decoders.ByteLevel()

@@ -10,7 +10,8 @@ apply_token_bitmask_inplace(logits, bitmask)
 matcher.accept_token(token_id)  # False if it is not legal
 ```
 
-Front ends: `compile_regex`, `compile_choices`, `compile_json_schema`, `compile_ebnf` (GBNF), `compile_lark`, `compile_structural_tags`, and `compile_grammar` for the
+Front ends: `compile_regex`, `compile_choices`, `compile_json_schema`, `compile_ebnf` (GBNF), `compile_lark`, `compile_structural_tag` (JSON), `compile_structural_tags`
+(objects), and `compile_grammar` for the
 nodes of `sglang_lite.grammar.syntax`. A vocabulary with `encode=` also gives `matcher.jump_forward()`.
 
 Needs NumPy and Numba only. They are loaded with the first name that needs them, not with the package.

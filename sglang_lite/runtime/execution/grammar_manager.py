@@ -13,7 +13,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from sglang_lite.errors import EngineStoppedError, GrammarError, RequestError, UnsupportedError
+from sglang_lite.errors import EngineStoppedError, GrammarError, RequestError
 from sglang_lite.request_tree import SamplingParams
 from sglang_lite.runtime.scheduler.messages import GrammarCursor
 
@@ -24,7 +24,7 @@ MAX_CACHED = 256
 """Compiled grammars kept; each also keeps the tables that its requests fill."""
 
 Key: TypeAlias = tuple[str, str | tuple[str, ...]]
-"""Kind of the source (`regex` or `choices`) and the source."""
+"""Kind of the source (`regex`, `choices`, `json_schema`, `ebnf`) and the source."""
 
 
 class Compiler(Protocol):
@@ -36,6 +36,14 @@ class Compiler(Protocol):
 
     def compile_choices(self, choices: Sequence[str]) -> Any:
         """The grammar of exactly these strings."""
+        ...
+
+    def compile_json_schema(self, schema: str) -> Any:
+        """The grammar of the JSON texts that are valid under a schema, given as JSON text."""
+        ...
+
+    def compile_ebnf(self, text: str) -> Any:
+        """The grammar of a GBNF text."""
         ...
 
 
@@ -86,7 +94,6 @@ class GrammarManager:
         `shutdown` came first. It may be cancelled.
 
         Raises:
-            UnsupportedError: the kind of constraint is not built.
             EngineStoppedError: after `shutdown`.
 
         """
@@ -150,9 +157,9 @@ class GrammarManager:
             if self._toolchain is None:
                 self._toolchain = self._make_toolchain()
             compiler, _ = self._toolchain
-        kind, source = key
+        kind, _ = key
         try:
-            return compiler.compile_regex(source) if isinstance(source, str) else compiler.compile_choices(source)
+            return _compile_source(compiler, key)
         except ValueError as error:  # every error of the grammar package is one; it names the place
             raise GrammarError(f"compiling the {kind} of a request: {error}") from error
 
@@ -173,18 +180,28 @@ def constraint_key(params: SamplingParams) -> Key:
     """The constraint of `params`.
 
     Raises:
-        UnsupportedError: a kind of constraint that is not built.
         RequestError: there is none.
 
     """
-    for name in ("json_schema", "ebnf"):
-        if getattr(params, name) is not None:
-            raise UnsupportedError(f"compiling a grammar: {name} is not built; use regex or choices")
-    if params.regex is not None:
-        return "regex", params.regex
-    if params.choices is not None:
-        return "choices", params.choices
-    raise RequestError("compiling a grammar: the request has no constraint; set regex or choices")
+    for kind in ("regex", "choices", "json_schema", "ebnf"):
+        source = getattr(params, kind)
+        if source is not None:
+            return kind, source
+    raise RequestError("compiling a grammar: the request has no constraint; set regex, choices, json_schema or ebnf")
+
+
+def _compile_source(compiler: Compiler, key: Key) -> Any:
+    match key:
+        case "choices", tuple(choices):
+            return compiler.compile_choices(choices)
+        case "json_schema", str(schema):
+            return compiler.compile_json_schema(schema)
+        case "ebnf", str(text):
+            return compiler.compile_ebnf(text)
+        case _, str(pattern):
+            return compiler.compile_regex(pattern)
+        case _:
+            raise AssertionError(f"a constraint has a kind and a source, got {key!r}")
 
 
 def _grammar_toolchain(vocab: TokenVocab | Callable[[], TokenVocab]) -> Toolchain:

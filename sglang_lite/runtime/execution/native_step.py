@@ -116,7 +116,7 @@ class NativeStep:
         for name in ("hidden_size", "intermediate_size", "head_dim"):
             if getattr(config, name) % 32:
                 return f"{name} is {getattr(config, name)}, not a multiple of 32"
-        return unsupported_weight(gguf, config)
+        return _beyond_plain(config) or unsupported_weight(gguf, config)
 
     def forward(self, fb: ForwardBatch, attention: AttentionBackend) -> torch.Tensor:
         """Run all layers on the batch's new tokens; writes their keys and values.
@@ -203,6 +203,20 @@ class NativeStep:
                 weight = weights[f"blk.{layer}.{name}.weight"]
                 fields[field], fields[field + 1] = linear_address(weight.kind), weight.address
         return block
+
+
+def _beyond_plain(config: ModelConfig) -> str | None:
+    """What the model's configuration asks for that the step does not do."""
+    asked = {
+        "a sliding window": any(window is not None for window in config.windows),
+        "an attention scale of its own": config.attention_scale is not None,
+        "bounded scores": config.attention_soft_cap is not None or config.logit_soft_cap is not None,
+        "scaled embeddings": config.embedding_scale != 1.0,
+        f"the activation {config.activation}": config.activation != "silu",
+        "biases": config.qkv_bias or config.out_bias or config.mlp_bias,
+        "norms of queries and keys": config.qk_norm,
+    }
+    return next((f"{what} is not built into the native step" for what, there in asked.items() if there), None)
 
 
 def _compile(weights: Weights, notice: Callable[[str], None]) -> None:

@@ -52,3 +52,19 @@ def test_every_unit_is_done_once_and_phases_follow_each_other(threads: int, unit
 @pytest.mark.parametrize("present", [[0], [5], [1, 2]])
 def test_threads_that_never_come_are_not_waited_for(present: list[int]) -> None:
     assert (run(present, 8, 50) == 1).all()
+
+
+@njit(nogil=True)
+def report(sync: np.ndarray, done: int, units: int) -> None:
+    finish(sync.ctypes.data, done, units, 0)
+
+
+def test_nobody_goes_on_while_a_claimed_unit_is_not_done() -> None:
+    sync = np.zeros(64, dtype=np.uint8)
+    report(np.zeros(64, dtype=np.uint8), 5, 5)
+    waiting = threading.Thread(target=report, args=(sync, 3, 5))
+    waiting.start()
+    waiting.join(0.2)
+    assert waiting.is_alive()
+    report(sync, 2, 5)
+    waiting.join()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import re
 import signal
 import subprocess
@@ -316,18 +317,35 @@ def test_zero_new_tokens_score_the_prompt(engine: Engine) -> None:
 def test_a_bad_request_in_a_list_harms_no_other(engine: Engine) -> None:
     """What shows only when it runs is told in its own reply; alone it is raised."""
     alone = engine.generate(PROMPT, greedy())
-    bad = [greedy(regex="(unclosed"), greedy(json_schema="{}"), greedy(ebnf="root ::= 'a'")]
+    bad = [greedy(regex="(unclosed"), greedy(json_schema='{"type": "strin"}'), greedy(ebnf="root ::= nowhere")]
     replies = engine.generate([PROMPT] * 5, [greedy(), bad[0], greedy(), bad[1], bad[2]])
     assert [replies[i]["output_ids"] for i in (0, 2)] == [alone["output_ids"]] * 2
     reasons = [replies[i]["meta_info"]["finish_reason"] for i in (1, 3, 4)]
     assert [reason["type"] for reason in reasons] == ["abort"] * 3
-    for reason, word in zip(reasons, ("unclosed", "json_schema", "ebnf"), strict=True):
+    for reason, word in zip(reasons, ("unclosed", "strin", "nowhere"), strict=True):
         assert word in reason["message"]
     with pytest.raises(GrammarError, match="unclosed"):
         engine.generate(PROMPT, bad[0])
-    with pytest.raises(UnsupportedError, match="json_schema"):
+    with pytest.raises(GrammarError, match=r"json_schema of a request: .*strin"):
         engine.generate(PROMPT, bad[1])
     assert running(engine) == 0
+
+
+def test_a_schema_holds_the_text(engine: Engine) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"city": {"enum": ["Paris", "Rome"]}, "year": {"type": "integer", "minimum": 1900, "maximum": 2100}},
+        "required": ["city", "year"],
+        "additionalProperties": False,
+    }
+    reply = engine.generate("The capital of France as JSON: ", greedy(64, json_schema=json.dumps(schema)))
+    value = json.loads(reply["text"])
+    assert list(value) == ["city", "year"]
+    assert value["city"] in ("Paris", "Rome")
+    assert 1900 <= value["year"] <= 2100
+    assert reply["meta_info"]["finish_reason"]["type"] == "stop"
+    listed = engine.generate("Say it: ", greedy(16, ebnf='root ::= ("ab" | "cd"){2} "!"'))
+    assert re.fullmatch("(ab|cd){2}!", listed["text"])
 
 
 def test_a_wrong_argument_starts_nothing(engine: Engine) -> None:

@@ -92,7 +92,9 @@ def test_nothing_generated_still_has_the_distribution_after_the_prompt(chunk: in
             meta = reply["meta_info"]
             row = peer_logprobs(ids)
             assert (meta["output_token_logprobs"], reply["output_ids"]) == ([], [])
-            assert [e[0] for e in meta["output_top_logprobs"][0]] == pytest.approx(row[-1].topk(3).values.tolist(), abs=1e-3)
+            assert [e[0] for e in meta["output_top_logprobs"][0]] == pytest.approx(
+                row[-1].topk(3).values.tolist(), abs=1e-3
+            )
             assert meta["output_token_ids_logprobs"][0][0][0] == pytest.approx(float(row[-1, 7]), abs=1e-3)
             got = [entry[0] for entry in meta["input_token_logprobs"]]
             assert got == pytest.approx([float(row[i - 1, ids[i]]) for i in range(60, 70)], abs=1e-3)

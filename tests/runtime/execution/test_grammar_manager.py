@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sglang_lite.errors import EngineStoppedError, GrammarError, RequestError, UnsupportedError
+from sglang_lite.errors import EngineStoppedError, GrammarError, RequestError
 from sglang_lite.grammar import TokenVocab
 from sglang_lite.request_tree import SamplingParams
 from sglang_lite.runtime.execution.grammar_manager import GrammarManager
@@ -43,6 +43,14 @@ class FakeCompiler:
     def compile_choices(self, choices: Sequence[str]) -> Any:
         self.sources.append(tuple(choices))
         return choices
+
+    def compile_json_schema(self, schema: str) -> Any:
+        self.sources.append(("json_schema", schema))
+        return schema
+
+    def compile_ebnf(self, text: str) -> Any:
+        self.sources.append(("ebnf", text))
+        return text
 
 
 @pytest.fixture
@@ -118,10 +126,11 @@ def test_a_fault_of_the_compiler_does_not_end_the_worker(manager: GrammarManager
     assert compiler.sources == ["fault", "x", "fault"]
 
 
-def test_kinds_that_are_not_built_are_refused_by_name(manager: GrammarManager) -> None:
-    for name in ("json_schema", "ebnf"):
-        with pytest.raises(UnsupportedError, match=f"{name} is not built"):
-            manager.submit(SamplingParams.from_mapping({name: "{}"}))
+def test_every_kind_of_constraint_goes_to_its_own_compilation(manager: GrammarManager, compiler: FakeCompiler) -> None:
+    """Also where two kinds have the same text."""
+    for params in ({"json_schema": "{}"}, {"ebnf": "{}"}, {"regex": "{}"}, {"choices": ["{}"]}):
+        manager.submit(SamplingParams.from_mapping(params)).result(WAIT)
+    assert compiler.sources == [("json_schema", "{}"), ("ebnf", "{}"), "{}", ("{}",)]
     with pytest.raises(RequestError, match="no constraint"):
         manager.submit(SamplingParams())
 

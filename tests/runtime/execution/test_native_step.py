@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -131,12 +131,26 @@ def test_what_it_cannot_run_is_said(tmp_path: Path, sizes: dict[str, Any], reaso
     assert not (tmp_path / "packed").exists()
 
 
-def test_another_architecture_is_refused_by_name(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"architecture": "mamba"}, "'mamba'"),
+        ({"windows": (None, 64)}, "a sliding window"),
+        ({"attention_scale": 0.5}, "an attention scale"),
+        ({"logit_soft_cap": 30.0}, "bounded scores"),
+        ({"embedding_scale": 2.0}, "scaled embeddings"),
+        ({"activation": "gelu_tanh"}, "gelu_tanh"),
+        ({"qkv_bias": True}, "biases"),
+        ({"qk_norm": True}, "norms of queries"),
+    ],
+)
+def test_what_a_plain_llama_does_not_have_is_refused_by_name(
+    tmp_path: Path, changes: dict[str, Any], reason: str
+) -> None:
     file = GgufFile(tiny_file(tmp_path))
-    config = gguf_config(file.metadata, True, file.path)
-    config = type(config)(**{**vars(config), "architecture": "mamba"})
+    config = replace(gguf_config(file.metadata, True, file.path), **changes)
     pool = KvPool(config.num_layers, 4, config.num_kv_heads, config.head_dim, 16)
-    assert "'mamba'" in str(NativeStep.supports(file, config, pool))
+    assert reason in str(NativeStep.supports(file, config, pool))
 
 
 @pytest.fixture(scope="module")
