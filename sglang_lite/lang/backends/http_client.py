@@ -62,10 +62,15 @@ class BackgroundLoop:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._running: set[Future[Any]] = set()
+        """A loop holds its tasks weakly: without these, one that waits could be collected in the middle of its work."""
 
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Run `work` on the loop; the future may be waited for on any other thread."""
-        return asyncio.run_coroutine_threadsafe(work, self._started())
+        future = asyncio.run_coroutine_threadsafe(work, self._started())
+        self._running.add(future)
+        future.add_done_callback(self._running.discard)
+        return future
 
     def call(self, function: Callable[[], object]) -> None:
         """Call `function` on the loop soon."""

@@ -77,7 +77,7 @@ class Engine:
         """The model's tokenizer."""
         return self._parts.text.tokenizer
 
-    def generate(
+    def generate(  # noqa: PLR0913 - the names and defaults are SGLang's
         self,
         prompt: str | Sequence[str] | None = None,
         sampling_params: Params | Sequence[Params] = None,
@@ -112,7 +112,7 @@ class Engine:
             return self._stream(requests, is_single)
         return self._generate(requests, is_single)
 
-    def async_generate(
+    def async_generate(  # noqa: PLR0913 - the names and defaults are SGLang's
         self,
         prompt: str | Sequence[str] | None = None,
         sampling_params: Params | Sequence[Params] = None,

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class ModelSource:
+class OpenedModel:
     """A model before it is decided who runs it.
 
     Attributes:
@@ -51,7 +51,7 @@ class ModelExecutor:
     attention_name: str
 
 
-def open_source(path: Path, config: EngineConfig) -> ModelSource:
+def open_source(path: Path, config: EngineConfig) -> OpenedModel:
     """Read what is needed to size the engine; weights only where torch modules are sure to be used.
 
     Raises:
@@ -60,13 +60,13 @@ def open_source(path: Path, config: EngineConfig) -> ModelSource:
     """
     if config.dtype == "auto" and config.attention_backend != "torch_ref" and path.is_file():
         file, model = open_gguf(path)
-        return ModelSource(path, model, file.metadata, file, None)
+        return OpenedModel(path, model, file.metadata, file, None)
     loaded = load_model(path, config.dtype)
-    return ModelSource(path, loaded.config, loaded.metadata, None, loaded.module)
+    return OpenedModel(path, loaded.config, loaded.metadata, None, loaded.module)
 
 
 def make_executor(
-    config: EngineConfig, source: ModelSource, pool: KvPool, num_threads: int, notice: Callable[[str], None]
+    config: EngineConfig, source: OpenedModel, pool: KvPool, num_threads: int, notice: Callable[[str], None]
 ) -> ModelExecutor:
     """Choose and build; the kernels' cache folder must be named already. Says in one log line what it chose and why."""
     if source.gguf is not None:

@@ -243,18 +243,17 @@ class KvManager:
 
     def statistics(self) -> KvStatistics:
         """Counts now and since the start; O(1)."""
-        total, free = self._pages.num_pages - 1, self._pages.num_free
-        evictable, protected = self._tree.evictable_pages, self._tree.protected_pages
+        pages, rows, tree = self._pages.statistics(), self._rows.statistics(), self._tree.statistics()
         return KvStatistics(
-            total_pages=total,
-            free_pages=free,
-            evictable_pages=evictable,
-            protected_pages=protected,
-            private_pages=total - free - evictable - protected,
-            total_rows=self._rows.num_rows,
-            free_rows=self._rows.num_free,
-            leases=len(self._tree.leases),
-            evictable_leaves=self._tree.queue.num_leaves,
+            total_pages=pages.total,
+            free_pages=pages.free,
+            evictable_pages=tree.evictable_pages,
+            protected_pages=tree.protected_pages,
+            private_pages=pages.total - pages.free - tree.evictable_pages - tree.protected_pages,
+            total_rows=rows.total,
+            free_rows=rows.free,
+            leases=tree.leases,
+            evictable_leaves=tree.evictable_leaves,
             admissions=self._admissions,
             cached_tokens=self._cached_tokens,
             evicted_pages=self._evicted_pages,

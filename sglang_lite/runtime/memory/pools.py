@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
@@ -17,6 +18,14 @@ class Owner(IntEnum):
     """Of exactly one hold."""
     TREE = 3
     """Of exactly one node of the radix tree; never written again."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolStatistics:
+    """Rows, or pages without the sink."""
+
+    total: int
+    free: int
 
 
 class RowPool:
@@ -58,6 +67,10 @@ class RowPool:
         self._is_free[row] = True
         self._stack[self._num_free] = row
         self._num_free += 1
+
+    def statistics(self) -> PoolStatistics:
+        """Counts now; O(1)."""
+        return PoolStatistics(len(self._stack), self._num_free)
 
     def free_rows(self) -> NDArray[np.int32]:
         """The free rows, for the ledger check."""
@@ -110,6 +123,10 @@ class PagePool:
         self.owner[pages] = Owner.FREE
         self._stack[self._num_free : self._num_free + len(pages)] = pages
         self._num_free += len(pages)
+
+    def statistics(self) -> PoolStatistics:
+        """Counts now; O(1)."""
+        return PoolStatistics(len(self.owner) - 1, self._num_free)
 
     def free_pages(self) -> NDArray[np.int32]:
         """The free pages, for the ledger check."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -44,6 +45,18 @@ class Insertion(NamedTuple):
     """int32, pages the tree let go of, because the inserted ones say the same and more."""
 
 
+@dataclass(frozen=True, slots=True)
+class RadixStatistics:
+    """What the tree has now. `evictable_leaves`: lock-free leaves. `evicted_pages`: since the start."""
+
+    namespaces: int
+    leases: int
+    evictable_pages: int
+    protected_pages: int
+    evictable_leaves: int
+    evicted_pages: int
+
+
 class RadixCache:
     """A tree keyed by (namespace, tokens) whose nodes hold pages of KV.
 
@@ -65,6 +78,7 @@ class RadixCache:
         self.queue = EvictionQueue()
         self.evictable_pages = 0
         self.protected_pages = 0
+        self._evicted_pages = 0
         self._page_bytes = page_size * TOKEN_BYTES
         self._clock = 0
 
@@ -166,6 +180,7 @@ class RadixCache:
     def evict(self, count: int) -> NDArray[np.int32]:
         """Forget exactly `count` pages; returns them, int32. There must be so many evictable ones."""
         assert count <= self.evictable_pages, f"{count} pages to evict, {self.evictable_pages} are evictable"
+        self._evicted_pages += count
         freed: list[NDArray[np.int32]] = []
         while count > 0:
             node = self.queue.first()
@@ -210,6 +225,17 @@ class RadixCache:
         node.last_use = self._tick()
         if node.stamp:
             self.queue.push(node)
+
+    def statistics(self) -> RadixStatistics:
+        """Counts now; O(1)."""
+        return RadixStatistics(
+            len(self.roots),
+            len(self.leases),
+            self.evictable_pages,
+            self.protected_pages,
+            self.queue.num_leaves,
+            self._evicted_pages,
+        )
 
     def path(self, node: TreeNode) -> list[TreeNode]:
         """The nodes from below the root down to `node`."""

@@ -16,6 +16,7 @@ from sglang_lite.errors import (
     EngineStoppedError,
     ExecutionError,
     KvOutOfMemoryError,
+    QueueFullError,
     RequestError,
     SglangLiteError,
     UnsupportedError,
@@ -89,7 +90,7 @@ def status_of(error: Exception) -> int:
             return CLIENT_GONE
         case RequestError():
             return 400
-        case KvOutOfMemoryError() | EngineStoppedError():
+        case KvOutOfMemoryError() | QueueFullError() | EngineStoppedError():
             return 503
         case _:
             return 500

@@ -334,7 +334,10 @@ def test_a_bad_request_in_a_list_harms_no_other(engine: Engine) -> None:
 def test_a_schema_holds_the_text(engine: Engine) -> None:
     schema = {
         "type": "object",
-        "properties": {"city": {"enum": ["Paris", "Rome"]}, "year": {"type": "integer", "minimum": 1900, "maximum": 2100}},
+        "properties": {
+            "city": {"enum": ["Paris", "Rome"]},
+            "year": {"type": "integer", "minimum": 1900, "maximum": 2100},
+        },
         "required": ["city", "year"],
         "additionalProperties": False,
     }

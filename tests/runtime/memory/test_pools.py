@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sglang_lite.runtime.memory.pools import Owner, PagePool, RowPool
+from sglang_lite.runtime.memory.pools import Owner, PagePool, PoolStatistics, RowPool
 
 
 def test_every_row_is_handed_out_once_and_comes_back() -> None:
@@ -67,3 +67,11 @@ def test_pools_of_no_use_are_refused() -> None:
         PagePool(1)
     with pytest.raises(AssertionError, match="rows"):
         RowPool(0, 4)
+
+
+def test_statistics_count_what_is_free() -> None:
+    rows, pages = RowPool(3, 2), PagePool(6)
+    rows.take()
+    pages.take(2)
+    assert rows.statistics() == PoolStatistics(3, 2)
+    assert pages.statistics() == PoolStatistics(5, 3)

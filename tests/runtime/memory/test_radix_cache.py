@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sglang_lite.runtime.memory.radix_cache import Insertion, RadixCache
+from sglang_lite.runtime.memory.radix_cache import Insertion, RadixCache, RadixStatistics
 from sglang_lite.runtime.memory.tree_node import LockHandle, token_key
 
 
@@ -226,3 +226,13 @@ def test_the_farthest_next_use_goes_first_and_may_change() -> None:
     tree.set_next_use("unknown", 1)
     assert [int(tree.evict(1)[0]) for _ in range(3)] == [2, 1, 3]
     assert not any(lease.nodes for lease in tree.leases.values())
+
+
+def test_statistics_count_leaves_leases_and_what_was_evicted() -> None:
+    tree = RadixCache(1)
+    put(tree, [1, 2, 3, 4], [1, 2, 3, 4], lease="a")
+    put(tree, [5, 6], [5, 6], "other")
+    tree.evict(1)
+    assert tree.statistics() == RadixStatistics(
+        namespaces=2, leases=1, evictable_pages=5, protected_pages=0, evictable_leaves=2, evicted_pages=1
+    )

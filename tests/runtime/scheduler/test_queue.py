@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from sglang_lite.errors import QueueFullError
 from sglang_lite.runtime.scheduler.intake import Intake
 from sglang_lite.runtime.scheduler.messages import AddReq
 from sglang_lite.runtime.scheduler.queue import QueueStatistics, WaitingQueue
@@ -73,3 +74,25 @@ def test_removing_a_stranger_is_an_internal_fault() -> None:
     queue.add(req("a", (1, True, 1)))
     with pytest.raises(AssertionError, match="'b' is not in the waiting queue"):
         queue.remove(req("b", (1, True, 1)))
+
+
+def test_a_full_queue_refuses_the_newcomer_by_a_typed_error_and_serves_the_others() -> None:
+    harness = Harness(config(max_queued_requests=2, max_running_requests=1))
+    harness.step(AddReq("running", (2, 3), greedy(9)))
+    harness.drain(*[AddReq(f"r{i}", (4, 5), greedy(2)) for i in range(3)])
+    error = harness.finals["r2"].error
+    assert isinstance(error, QueueFullError)
+    assert "2 requests wait already, max_queued_requests=2; try again later" in str(error)
+    assert all(harness.finals[rid].error is None for rid in ("running", "r0", "r1"))
+    harness.check_idle()
+
+
+def test_in_a_full_queue_a_higher_priority_takes_the_place_of_the_last_that_never_ran() -> None:
+    cfg = config(max_queued_requests=2, max_running_requests=1, enable_priority_scheduling=True)
+    harness = Harness(cfg)
+    harness.step(AddReq("running", (2, 3), greedy(9), priority=0))
+    harness.step(AddReq("low", (4, 5), greedy(2), priority=1), AddReq("lower", (4, 5), greedy(2)))
+    harness.drain(AddReq("high", (4, 5), greedy(2), priority=5), AddReq("equal", (4, 5), greedy(2), priority=1))
+    assert {rid for rid, final in harness.finals.items() if final.error is not None} == {"lower", "equal"}
+    assert isinstance(harness.finals["lower"].error, QueueFullError)
+    harness.check_idle()

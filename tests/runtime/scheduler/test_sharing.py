@@ -161,3 +161,14 @@ def test_a_queue_of_thousands_costs_a_bounded_scan(policy: str) -> None:
     assert most <= 2 * cfg.scan_window
     # After the first nine last tokens are in the tree, a whole prompt but its last token is cached.
     assert scheduler.statistics().computed_tokens <= 32 + 2000
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_samples_of_one_prompt_compute_it_once(overlap: bool) -> None:
+    """The first sample computes 33 tokens, each of the others the one that every row must compute."""
+    harness = Harness(config(disable_overlap_schedule=not overlap))
+    samples = [AddReq(f"s{i}", PROMPT, greedy(5, temperature=1.0, seed=i)) for i in range(8)]
+    harness.drain(*samples)
+    harness.check_idle()
+    assert harness.scheduler.statistics().computed_tokens == 33 + 7
+    assert len({tuple(final.ids) for final in harness.finals.values()}) > 1

@@ -18,6 +18,7 @@ from sglang_lite.runtime.server.errors import ClientGoneError, FieldError, HttpE
         (errors.DeadEndError("x"), 500, "DeadEndError"),
         (errors.KvOutOfMemoryError("x"), 503, "KvOutOfMemoryError"),
         (errors.EngineStoppedError("x"), 503, "EngineStoppedError"),
+        (errors.QueueFullError("x"), 503, "QueueFullError"),
         (HttpError(409, "x", code="c"), 409, "c"),
         (ClientGoneError(), 499, None),
         (KeyError("secret"), 500, None),
