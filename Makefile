@@ -27,7 +27,7 @@ demo: announce-demo $(VENV)/.set-up-run ## run the demo on the embedded model (s
 	@$(BIN)/sglang-lite run $(ARGS)
 
 test: announce-test $(VENV)/.set-up-dev ## run the tests (sets everything up first)
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 setup: $(VENV)/.set-up-dev ## make the development environment in .venv
 
