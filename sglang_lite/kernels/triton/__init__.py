@@ -1,1 +1,0 @@
-"""Kernels for GPUs, written in Triton."""
