@@ -4,8 +4,8 @@ VENV ?= .venv
 # The first interpreter that is new enough; name another with PYTHON=/path/to/python.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.14 python3.11 python; do \
 	"$$p" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))' >/dev/null 2>&1 && { echo "$$p"; break; }; done)
-# Extra package index for torch. On Linux x86-64 the wheel of the standard index carries the CUDA libraries (about 3 GB);
-# TORCH_INDEX=https://download.pytorch.org/whl/cpu takes the CPU build (about 200 MB).
+# Extra package index for torch: on Linux x86-64 the wheel of the standard index may carry the CUDA libraries (gigabytes); name the
+# address of PyTorch's CPU wheels here to take the small build.
 TORCH_INDEX ?=
 # Arguments passed on: make demo ARGS="--backend scripted", make test ARGS="-k radix -x".
 ARGS ?=
