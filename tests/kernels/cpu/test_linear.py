@@ -10,6 +10,8 @@ from sglang_lite.kernels.cpu.linear import FLOAT, PACKERS, linear_address, unpac
 from sglang_lite.kernels.cpu.linear_f32 import pack_f32
 from tests.kernels.cpu.quantized_case import stored_weight
 
+pytestmark = pytest.mark.native
+
 
 @njit
 def unpack(kind: int, packed: np.ndarray, groups: int, row: int, out: np.ndarray) -> None:

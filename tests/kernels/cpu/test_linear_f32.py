@@ -7,6 +7,8 @@ from sglang_lite.kernels.cpu.linear import FLOAT
 from sglang_lite.kernels.cpu.linear_f32 import pack_f32
 from tests.kernels.cpu.quantized_case import Activations, run_linear
 
+pytestmark = pytest.mark.native
+
 WEIGHT = np.random.default_rng(5).standard_normal((40, 96)).astype(np.float32)
 
 

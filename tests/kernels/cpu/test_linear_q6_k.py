@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import pytest
+
 from sglang_lite.kernels.cpu.linear import BYTE_SPLIT
 from sglang_lite.kernels.cpu.linear_q6_k import pack_q6_k
 from tests.kernels.cpu.quantized_case import check_linear, check_rows_are_independent
+
+pytestmark = pytest.mark.native
 
 
 def test_agrees_with_the_reference_on_the_same_int8_input() -> None:

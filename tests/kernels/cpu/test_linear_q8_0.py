@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from sglang_lite.kernels.cpu.linear import BYTE
 from sglang_lite.kernels.cpu.linear_q8_0 import pack_q8_0
@@ -11,6 +12,8 @@ from tests.kernels.cpu.quantized_case import (
     run_linear,
     stored_weight,
 )
+
+pytestmark = pytest.mark.native
 
 
 def test_agrees_with_the_reference_on_the_same_int8_input() -> None:

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from numba import njit
 
 from sglang_lite.kernels.cpu.norm import quantize_row, rms_norm, subtract_rounded
 from sglang_lite.kernels.reference import norm as reference
 from sglang_lite.kernels.reference.linear import quantize_rows
+
+pytestmark = pytest.mark.native
 
 
 @njit

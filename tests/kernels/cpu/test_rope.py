@@ -7,6 +7,8 @@ from numba import njit
 from sglang_lite.kernels.cpu.rope import pair_order, rotate, scatter_pairs
 from sglang_lite.kernels.reference import rope as reference
 
+pytestmark = pytest.mark.native
+
 
 @njit
 def turned(pairs: np.ndarray, cos: np.ndarray, sin: np.ndarray, out: np.ndarray, stride: int) -> None:

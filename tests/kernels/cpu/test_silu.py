@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from numba import njit
 
 from sglang_lite.kernels.cpu.silu import silu_mul
 from sglang_lite.kernels.reference import silu as reference
+
+pytestmark = pytest.mark.native
 
 
 @njit

@@ -9,6 +9,8 @@ import pytest
 
 from sglang_lite.kernels.cpu.features import has_byte_dot_product
 
+pytestmark = pytest.mark.native
+
 _SCRIPT = """
 import sys
 from pathlib import Path

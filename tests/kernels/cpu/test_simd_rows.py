@@ -8,6 +8,8 @@ from numba import njit
 
 from sglang_lite.kernels.cpu import simd_rows
 
+pytestmark = pytest.mark.native
+
 _sum_of_squares: Any = simd_rows.sum_of_squares
 
 

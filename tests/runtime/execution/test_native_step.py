@@ -25,6 +25,8 @@ from sglang_lite.runtime.model.loader import LoadedModel, load_model
 from tests.support.paged_driver import PagedDriver, Sequence
 from tests.support.tiny_gguf import VOCAB, TinyLlama, gguf_tensors, make_model, write_gguf
 
+pytestmark = pytest.mark.native
+
 TEXT = Path(__file__).parents[2] / "data" / "lighthouse.txt"
 IDS = np.random.default_rng(7).integers(0, VOCAB, 90).tolist()
 

@@ -6,6 +6,8 @@ import pytest
 
 from sglang_lite.runtime.execution.native_threads import ThreadChoice
 
+pytestmark = pytest.mark.native
+
 
 def drive(choice: ThreadChoice, steps: int, seconds: Callable[[int], float], tokens: int = 1) -> list[int]:
     """Run steps that take `seconds(threads)`; which numbers of threads they ran on."""

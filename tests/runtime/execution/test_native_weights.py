@@ -12,6 +12,8 @@ from sglang_lite.runtime.model.gguf_config import gguf_config
 from sglang_lite.runtime.model.gguf_file import GgufFile
 from tests.support.tiny_gguf import TinyLlama, gguf_tensors, make_model, write_gguf
 
+pytestmark = pytest.mark.native
+
 TINY = TinyLlama(head_dim=32)
 
 

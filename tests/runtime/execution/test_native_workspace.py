@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import tests.support.kernel_cache  # noqa: F401
 from sglang_lite.kernels.cpu import llama_step as step
 from sglang_lite.runtime.execution.native_workspace import Workspace
 from tests.runtime.execution.support import TINY
+
+pytestmark = pytest.mark.native
 
 
 def test_arrays_do_not_overlap_and_stay_until_more_is_needed() -> None:
