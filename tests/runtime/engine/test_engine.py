@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+import sglang_lite as sgl
 from sglang_lite.errors import ContextLengthError, EngineStoppedError, GrammarError, RequestError, UnsupportedError
 from sglang_lite.request_tree import SamplingParams
 from sglang_lite.runtime.engine.engine import Engine
@@ -556,3 +557,20 @@ def test_a_forked_process_is_refused_and_the_parent_goes_on(tmp_path: Path) -> N
 
 def test_a_script_may_end_with_open_streams(tmp_path: Path) -> None:
     assert run_script(UNFINISHED, tmp_path) == ["end of script"]
+
+
+def test_the_samples_of_one_gen_compute_their_prompt_once(engine: Engine) -> None:
+    """A program's `gen(n=3)`: one branch, three requests, one prefill."""
+
+    @sgl.function
+    def program(s: Any) -> None:
+        s += PARAGRAPH + sgl.gen("x", n=3, max_tokens=4, temperature=0.8, ignore_eos=True)
+
+    engine.flush_cache()
+    state = program.run(backend=engine, options=sgl.RunOptions(seed=5))
+    samples = state.get_meta_info("x")["samples"]
+    assert len(state["x"]) == len(samples) == 3
+    assert state.text() == PARAGRAPH + state["x"][0]
+    prompt = samples[0]["prompt_tokens"]
+    computed = sum(sample["computed_tokens"] for sample in samples)
+    assert computed <= prompt + 2 * engine.config.page_size, f"{computed} computed for three samples of {prompt} tokens"

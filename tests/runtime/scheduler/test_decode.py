@@ -118,3 +118,21 @@ def test_a_retract_of_the_one_that_was_short_makes_room_for_who_stays() -> None:
         harness.drain(AddReq("high", (9,) * 9, greedy(), choices=((2, 10, 3, 8), (10, 7, 10)), priority=1))
         harness.check_idle()
         assert all(final.error is None for final in harness.finals.values())
+
+
+@pytest.mark.parametrize(
+    ("num_pages", "steps", "low"), [(6, 1, (2, 3, 4)), (7, 2, (2, 3, 4)), (8, 3, (2, 3, 4, 5, 6, 7))]
+)
+def test_who_waits_to_score_does_not_end_for_room_that_planning_has_just_made(
+    num_pages: int, steps: int, low: tuple[int, ...]
+) -> None:
+    """Its edges find no page, and the one that decodes is retracted for want of one too: there is room now."""
+    cfg = config(enable_priority_scheduling=True, schedule_conservativeness=0.01)
+    harness = Harness(cfg, num_pages=num_pages, page_size=4)
+    harness.step(AddReq("low", low, greedy(12, **STEADY)))
+    for _ in range(steps):
+        harness.step()
+    harness.drain(AddReq("high", (9,) * 11, greedy(), choices=((10, 11), (3, 10, 11)), priority=1))
+    harness.check_idle()
+    assert harness.finals["high"].reason.kind == "stop"  # type: ignore[union-attr]
+    assert harness.scheduler.statistics().retractions > 0
