@@ -50,7 +50,7 @@ def missing_instructions() -> tuple[str, ...]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect tests marked `model` or `data` (`@pytest.mark.data("folder")` names what it needs) that cannot run here."""
+    """Deselect tests marked `native`, `model` or `data` (`@pytest.mark.data("folder")` names what it needs) that cannot run here."""
     have_model = find_embedded_model() is not None
     lacking = missing_instructions() if any(item.get_closest_marker("native") for item in items) else ()
     left_out = config.stash.setdefault(_left_out, {})
