@@ -6,6 +6,7 @@ scores over exactly the tokens of each choice.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -69,3 +70,14 @@ def unconditional_likelihood_normalized(rows: Rows, unconditional: Sequence[Sequ
             "normalized_unconditional_prompt_logprobs": gains,
         },
     )
+
+
+def confidence(scores: Sequence[float], index: int) -> float:
+    """The probability of choice `index` among all: the softmax of the scores, exp(s_i) / sum_j exp(s_j).
+
+    Of two choices that score alike each has 0.5; scores are means of natural log-probabilities, so that for choices of one
+    token this is the model's own probability of the token, given that it is one of the choices.
+    """
+    best = max(scores)
+    weights = [math.exp(score - best) if score > -math.inf else 0.0 for score in scores]
+    return weights[index] / sum(weights) if best > -math.inf else 1.0 / len(scores)

@@ -13,6 +13,18 @@ def backend() -> str | None:
     return os.environ.get("SGLANG_LITE_BACKEND") or None
 
 
+def compat() -> str | None:
+    """`SGLANG_LITE_COMPAT`: `strict` or `strict:TEMPLATE` runs programs with SGLang's templates and joints.
+
+    Raises:
+        RequestError: the value is something else.
+    """
+    text = os.environ.get("SGLANG_LITE_COMPAT") or None
+    if text is not None and text.partition(":")[0] != "strict":
+        raise RequestError(f"reading SGLANG_LITE_COMPAT: got {text!r}, expected 'strict' or 'strict:TEMPLATE'")
+    return text
+
+
 def api_key() -> str | None:
     """`SGLANG_LITE_API_KEY`: the key for a server that a backend string names."""
     return os.environ.get("SGLANG_LITE_API_KEY") or None

@@ -15,10 +15,15 @@
         ├── QueueFullError               the waiting queue is at its limit: try again later
         ├── KvOutOfMemoryError           the last running request could not get one more page
         ├── DeadEndError                 no token of the vocabulary continues the constraint
+        ├── TruncatedError               a typed or schema value was cut before it was complete; has the parts that are
+        ├── ValidationError              a text is no value of its type (also a ValueError); says what is wrong where
         └── EngineStoppedError           the engine was shut down, died, or is used after fork()
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
 
 
 class SglangLiteError(Exception):
@@ -71,6 +76,31 @@ class KvOutOfMemoryError(ExecutionError):
 
 class DeadEndError(ExecutionError):
     """No token of the vocabulary can continue the constraint."""
+
+
+class TruncatedError(ExecutionError):
+    """A value was cut by a limit of tokens before it was complete.
+
+    `text`: what there is. `parts`: the elements that are complete, as values of their type; of an object its complete
+    members as `(name, value)`.
+    """
+
+    def __init__(self, message: str, *, text: str = "", parts: Sequence[Any] = ()) -> None:
+        super().__init__(message)
+        self.text = text
+        self.parts = list(parts)
+
+
+class ValidationError(ExecutionError, ValueError):
+    """A text is no value of the type that was asked for.
+
+    `text`: the whole text. `failures`: path (`$.people[0].name`) and message of everything that is wrong.
+    """
+
+    def __init__(self, message: str, *, text: str = "", failures: Sequence[tuple[str, str]] = ()) -> None:
+        super().__init__(message)
+        self.text = text
+        self.failures = tuple(failures)
 
 
 class EngineStoppedError(ExecutionError):

@@ -1,11 +1,12 @@
 """The JSON form of ops and events, version 1: what travels between a program and a server; it knows no transport.
 
 An op is `{"op": KIND, "id": ..., "branch": ..., fields}`, an event `{"event": KIND, "op": ID, fields}`. Fields have the names
-of `request_tree`; those that have their default are left out, an unknown one is refused. See `docs/request_tree.md`.
+of `ops`; those that have their default are left out, an unknown one is refused. See `docs/request_tree.md`.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
@@ -13,27 +14,34 @@ from typing import Any, cast
 
 from sglang_lite import errors
 from sglang_lite.errors import ExecutionError, RequestError, SglangLiteError
-from sglang_lite.request_tree import (
+from sglang_lite.ops import (
+    AcceptOp,
     ArgOp,
+    CountOp,
     DecideOp,
     EndOp,
     Event,
     ForkOp,
     GenOp,
     JoinOp,
-    LogprobParams,
+    MarkOp,
     Op,
     OpDelta,
     OpDone,
     OpFailed,
+    OpHeld,
     OpScored,
     RefOp,
+    RefuseOp,
+    RetryOp,
+    RewindOp,
     RoleBeginOp,
     RoleEndOp,
-    SamplingParams,
     SelectOp,
+    TemplateOp,
     TextOp,
 )
+from sglang_lite.sampling_params import LogprobParams, SamplingParams
 
 __all__ = [
     "NOT_FINITE",
@@ -57,9 +65,16 @@ _OPS: dict[str, type[Op]] = {
     "text": TextOp,
     "role_begin": RoleBeginOp,
     "role_end": RoleEndOp,
+    "template": TemplateOp,
     "gen": GenOp,
     "select": SelectOp,
     "decide": DecideOp,
+    "accept": AcceptOp,
+    "retry": RetryOp,
+    "refuse": RefuseOp,
+    "mark": MarkOp,
+    "rewind": RewindOp,
+    "count": CountOp,
     "fork": ForkOp,
     "join": JoinOp,
     "ref": RefOp,
@@ -75,6 +90,13 @@ _FIELD_RULES: dict[str, tuple[str, Any]] = {
     "select": (_whole, lambda v: _is_whole(v)),
     "index": (_whole, lambda v: _is_whole(v)),
     "target": (_whole, lambda v: _is_whole(v)),
+    "gen": (_whole, lambda v: _is_whole(v)),
+    "mark": (_whole, lambda v: _is_whole(v)),
+    "first": ("a whole number or null", lambda v: v is None or _is_whole(v)),
+    "vote": ("a string or null", lambda v: v is None or isinstance(v, str)),
+    "message": ("a string", lambda v: isinstance(v, str)),
+    "keep": ("true or false", lambda v: isinstance(v, bool)),
+    "hold": ("true or false", lambda v: isinstance(v, bool)),
     "marks": (
         "two strings or null",
         lambda v: (
@@ -90,6 +112,8 @@ _FIELD_RULES: dict[str, tuple[str, Any]] = {
     "choices": ("a list of strings", lambda v: _are_strings(v)),
     "text": ("a string", lambda v: isinstance(v, str)),
     "role": ("a string", lambda v: isinstance(v, str)),
+    "fields": ("the JSON text of an object, or null", lambda v: v is None or _is_object_text(v)),
+    "variables": ("the JSON text of an object", lambda v: _is_object_text(v)),
     "name": ("a string or null", lambda v: v is None or isinstance(v, str)),
     "literal": ("true or false", lambda v: isinstance(v, bool)),
     "stream": ("true or false", lambda v: isinstance(v, bool)),
@@ -107,7 +131,7 @@ _FIELD_RULES: dict[str, tuple[str, Any]] = {
             )
         ),
     ),
-    "params": ("an object", lambda v: isinstance(v, dict)),
+    "params": ("an object", lambda v: v is None or isinstance(v, dict)),
     "logprob": ("an object or null", lambda v: v is None or isinstance(v, dict)),
     "start_len": ("a whole number or null", lambda v: v is None or _is_whole(v)),
     "top_num": (_whole, lambda v: _is_whole(v)),
@@ -155,12 +179,12 @@ def op_from_json(data: object) -> Op:
     for name in ("children", "choices", "marks"):
         if values.get(name) is not None:
             values[name] = tuple(values[name])
-    if kind is GenOp:
+    if kind in (GenOp, RetryOp) and values.get("params") is not None:
         values["params"] = _sampling(values["params"], what)
-        if values.get("logprob") is not None:
-            wanted = _object(values["logprob"], what)
-            _check_fields(LogprobParams, wanted, f"{what}'s logprob")
-            values["logprob"] = LogprobParams(**{**wanted, "token_ids": tuple(wanted.get("token_ids", ()))})
+    if values.get("logprob") is not None:
+        wanted = _object(values["logprob"], what)
+        _check_fields(LogprobParams, wanted, f"{what}'s logprob")
+        values["logprob"] = LogprobParams(**{**wanted, "token_ids": tuple(wanted.get("token_ids", ()))})
     return kind(**values)
 
 
@@ -172,6 +196,9 @@ def event_to_json(event: Event) -> dict[str, Any]:
         case OpDone():
             done = {"event": "done", "op": event.op, **_changed(event, skip=("op", "meta"))}
             return done | ({"meta": finite(event.meta)} if event.meta else {})
+        case OpHeld():
+            held = {"event": "held", "op": event.op, "text": event.text, **_changed(event, skip=("op", "text", "meta"))}
+            return held | ({"meta": finite(event.meta)} if event.meta else {})
         case OpScored(op=op, meta=meta):
             return {"event": "scored", "op": op, "meta": finite(meta)}
         case OpFailed(op=op, error=error):
@@ -193,14 +220,14 @@ def event_from_json(data: object) -> Event:
             return OpScored(op, _with_entries(values["meta"]))
         if kind == "failed":
             return OpFailed(op, error_from_json(values["error"]))
-        if kind == "done":
+        if kind in ("done", "held"):
             values["meta"] = _with_entries(values.get("meta", {}))
             for name in ("ids", "kinds"):
                 values[name] = tuple(values.get(name, ()))
-            return OpDone(op, **values)
+            return OpDone(op, **values) if kind == "done" else OpHeld(op, **values)
     except (KeyError, TypeError, ValueError) as error:
         raise RequestError(f"reading an event: got {data!r:.200}, {error!r}") from error
-    raise RequestError(f"reading an event: got {data!r:.200}, expected one of delta, done, scored, failed")
+    raise RequestError(f"reading an event: got {data!r:.200}, expected one of delta, done, held, scored, failed")
 
 
 def error_to_json(error: Exception) -> dict[str, Any]:
@@ -233,6 +260,13 @@ def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
+def _is_object_text(value: object) -> bool:
+    try:
+        return isinstance(value, str) and isinstance(json.loads(value), dict)
+    except ValueError:
+        return False
+
+
 def _are_strings(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) for item in cast("list[Any]", value))
 
@@ -252,6 +286,8 @@ def _check_fields(kind: type[Any], values: Mapping[str, Any], what: str) -> None
         raise RequestError(f"{what}: no 'name', expected a string or null")
     if missing := sorted(required - set(values)):
         raise RequestError(f"{what}: no {missing}, expected {sorted(required)}")
+    if values.get("params", {}) is None and "params" in required:
+        raise RequestError(f"{what}: params=None, expected an object")
     for name, value in values.items():
         allowed, is_right = _FIELD_RULES[name]
         if not is_right(value):

@@ -17,7 +17,7 @@ from typing import Any, get_args
 from sglang_lite.request_tree import LogprobParams
 from sglang_lite.runtime.scheduler.config import SchedulePolicy
 from sglang_lite.runtime.scheduler.messages import AbortReq, AddReq, EndLease, GrammarReady, Message, SetNextUse
-from tests.support.fake_grammar import FakeGrammar
+from tests.support.fake_grammar import FakeGrammar, guessed
 from tests.support.scheduler_harness import EOS, VOCAB, Harness, config, greedy
 
 SHARED = tuple(2 + (7 * i * i + i // 3) % (VOCAB - 2) for i in range(40))
@@ -99,9 +99,10 @@ class Life:
             )
             return AddReq(rid, prompt, greedy(), choices=choices, **values)
         if kind < 0.3:
-            grammar = FakeGrammar(
-                [frozenset(random.sample(range(2, VOCAB), 3)) for _ in range(random.randrange(1, 5))], EOS
-            )
+            places = [
+                frozenset(random.sample(range(2, VOCAB), random.randrange(1, 4))) for _ in range(random.randrange(1, 9))
+            ]
+            grammar = guessed(places, EOS, random.randrange(256))
             if random.random() < 0.5:
                 return AddReq(rid, prompt, self.params(), grammar=grammar, is_continuing=True)
             self.grammars[rid] = grammar
@@ -118,6 +119,7 @@ class Life:
             temperature=random.choice((0.0, 1.0)),
             seed=random.randrange(4),
             ignore_eos=random.random() < 0.5,
+            jump_forward=random.choice((None, None, "off", "force")),
             min_new_tokens=random.choice((0, 0, 3)),
             stop=tuple(random.sample(STOPS, random.choice((0, 0, 1, 2)))),
             stop_token_ids=tuple(random.sample(range(VOCAB), random.choice((0, 0, 1)))),
@@ -166,7 +168,17 @@ def run(num_steps: int, seed: int, check_every: int) -> tuple[int, int, dict[str
     """(steps, lives, totals of what happened) of one run."""
     random = Random(seed)
     steps = lives = 0
-    totals = dict.fromkeys(("requests", "retractions", "dropped_rows", "refused", "evicted_pages", "overlap lives"), 0)
+    counted = (
+        "requests",
+        "retractions",
+        "dropped_rows",
+        "refused",
+        "evicted_pages",
+        "overlap lives",
+        "forced",
+        "rejected",
+    )
+    totals = dict.fromkeys(counted, 0)
     while steps < num_steps:
         life_seed = random.getrandbits(64)
         life = Life(Random(life_seed), check_every)
@@ -181,6 +193,8 @@ def run(num_steps: int, seed: int, check_every: int) -> tuple[int, int, dict[str
         totals["retractions"] += now.retractions
         totals["dropped_rows"] += now.dropped_rows
         totals["refused"] += now.refused
+        totals["forced"] += now.forced_tokens
+        totals["rejected"] += now.rejected_tokens
         totals["evicted_pages"] += now.kv.evicted_pages
         totals["overlap lives"] += not life.harness.config.disable_overlap_schedule
     return steps, lives, totals

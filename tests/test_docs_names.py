@@ -44,6 +44,7 @@ def test_what_the_invariants_page_names_exists(path: str, name: str) -> None:
     assert name in names_in(ROOT / path)
 
 
-def test_every_one_of_the_thirty_rules_has_its_test() -> None:
+def test_every_rule_has_its_test() -> None:
     rows = re.findall(r"^\| (\d+) \| .+ \| `tests/[\w/]+\.py::\w+` \|$", INVARIANTS, re.MULTILINE)
-    assert rows == [str(number) for number in range(1, 31)]
+    assert len(rows) >= 34
+    assert rows == [str(number) for number in range(1, len(rows) + 1)]

@@ -40,3 +40,14 @@ def test_a_wrong_number_of_threads_is_refused_by_name(monkeypatch: pytest.Monkey
     monkeypatch.setenv("SGLANG_LITE_NUM_THREADS", wrong)
     with pytest.raises(RequestError, match=f"SGLANG_LITE_NUM_THREADS: got '{wrong}'"):
         env.num_threads()
+
+
+def test_compat_is_strict_with_or_without_a_template(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SGLANG_LITE_COMPAT", raising=False)
+    assert env.compat() is None
+    for text in ("strict", "strict:chatml"):
+        monkeypatch.setenv("SGLANG_LITE_COMPAT", text)
+        assert env.compat() == text
+    monkeypatch.setenv("SGLANG_LITE_COMPAT", "on")
+    with pytest.raises(RequestError, match="expected 'strict' or 'strict:TEMPLATE'"):
+        env.compat()

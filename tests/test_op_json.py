@@ -22,23 +22,31 @@ from sglang_lite.op_json import (
     op_to_json,
 )
 from sglang_lite.request_tree import (
+    AcceptOp,
     ArgOp,
+    CountOp,
     DecideOp,
     EndOp,
     ForkOp,
     GenOp,
     JoinOp,
     LogprobParams,
+    MarkOp,
     Op,
     OpDelta,
     OpDone,
     OpFailed,
+    OpHeld,
     OpScored,
     RefOp,
+    RefuseOp,
+    RetryOp,
+    RewindOp,
     RoleBeginOp,
     RoleEndOp,
     SamplingParams,
     SelectOp,
+    TemplateOp,
     TextOp,
 )
 
@@ -56,6 +64,10 @@ params = st.builds(
     ignore_eos=st.booleans(),
     seed=st.none() | number,
     regex=st.none() | text,
+    json_whitespace=st.sampled_from([None, "compact", "any"]),
+    json_strict=st.booleans(),
+    jump_forward=st.sampled_from([None, "off", "force"]),
+    thinking=st.none() | st.just(("<think>", "</think>")),
 )
 logprob = st.none() | st.builds(
     LogprobParams, start_len=st.none() | number, top_num=number, token_ids=st.lists(number, max_size=3).map(tuple)
@@ -63,15 +75,30 @@ logprob = st.none() | st.builds(
 children = st.lists(number, max_size=4).map(tuple)
 ops = st.one_of(
     st.builds(TextOp, number, number, text, st.booleans()),
-    st.builds(RoleBeginOp, number, number, text),
+    st.builds(RoleBeginOp, number, number, text, st.none() | st.just('{"name": "x"}')),
     st.builds(RoleEndOp, number, number),
-    st.builds(GenOp, number, number, st.none() | text, params, logprob, st.booleans()),
+    st.builds(GenOp, number, number, st.none() | text, params, logprob, st.booleans(), st.booleans()),
     st.builds(
         SelectOp, number, number, st.none() | text, st.lists(text, max_size=4).map(tuple), st.sampled_from(["client"])
     ),
     st.builds(DecideOp, number, number, number, number),
     st.builds(ForkOp, number, number, children),
-    st.builds(JoinOp, number, number, children, st.sampled_from(["gather", "concat"])),
+    st.builds(
+        JoinOp,
+        number,
+        number,
+        children,
+        st.sampled_from(["gather", "concat"]),
+        st.none() | number,
+        st.none() | text,
+    ),
+    st.builds(TemplateOp, number, number, st.just('{"tools": null}')),
+    st.builds(AcceptOp, number, number, number),
+    st.builds(RetryOp, number, number, number, text, st.none() | params, st.booleans()),
+    st.builds(RefuseOp, number, number, number, text),
+    st.builds(MarkOp, number, number),
+    st.builds(RewindOp, number, number, number),
+    st.builds(CountOp, number, number),
     st.builds(RefOp, number, number, number, st.none() | st.just(("<think>", "</think>")), st.booleans()),
     st.builds(ArgOp, number, number, text),
     st.builds(EndOp, number, number),
@@ -93,7 +120,7 @@ def test_every_kind_of_op_travels() -> None:
         kind for name in request_tree.__all__ if name != "Op" and isinstance(kind := vars(request_tree)[name], type)
     ]
     of_ops = [kind for kind in kinds if issubclass(kind, Op)]
-    assert len(of_ops) >= 11
+    assert len(of_ops) >= 17
     for kind in of_ops:
         assert op_from_json(travel(op_to_json(_plain(kind)))) == _plain(kind)
 
@@ -101,7 +128,8 @@ def test_every_kind_of_op_travels() -> None:
 def _plain(kind: type[Op]) -> Op:
     more: dict[type[Op], tuple[Any, ...]] = {
         TextOp: ("",), RoleBeginOp: ("user",), GenOp: (None, SamplingParams()), SelectOp: (None, ("a",)), DecideOp: (0, 0),
-        ForkOp: ((1,),), JoinOp: ((1,),), RefOp: (0,), ArgOp: ("x",),
+        ForkOp: ((1,),), JoinOp: ((1,),), RefOp: (0,), ArgOp: ("x",), AcceptOp: (0,), RetryOp: (0,), RefuseOp: (0, "why"),
+        RewindOp: (0,), TemplateOp: ("{}",),
     }  # fmt: skip
     return kind(0, 0, *more.get(kind, ()))
 
@@ -123,6 +151,8 @@ META = {
         OpDone(2, "t", ["a", "b"], (1, 2), ("sampled", "forced"), META),
         OpDone(3),
         OpScored(4, META),
+        OpHeld(5, "t", (1, 2), ("sampled", "forced"), META),
+        OpHeld(6, ""),
     ],
 )
 def test_an_event_comes_back_as_it_was(event: Any) -> None:
@@ -176,6 +206,15 @@ GOOD = {"op": "gen", "id": 1, "branch": 0, "name": "a", "params": {}}
         ({"op": "select", "id": 1, "branch": 0, "name": None, "choices": ["a"], "method": "odd"}, "method"),
         ({"op": "gen", "id": 1, "branch": 0, "params": {}}, "name"),
         ({"op": "ref", "id": 1, "branch": 0, "target": 0, "marks": ["a"]}, "marks"),
+        (GOOD | {"params": None}, "params=None"),
+        (GOOD | {"hold": 1}, "hold=1"),
+        ({"op": "join", "id": 1, "branch": 0, "children": [1], "first": "1"}, "first='1'"),
+        ({"op": "join", "id": 1, "branch": 0, "children": [1], "vote": 1}, "vote=1"),
+        ({"op": "retry", "id": 1, "branch": 0, "gen": 0, "keep": "no"}, "keep='no'"),
+        ({"op": "retry", "id": 1, "branch": 0, "gen": 0, "params": {"odd": 1}}, "odd"),
+        ({"op": "refuse", "id": 1, "branch": 0, "gen": 0}, "message"),
+        ({"op": "accept", "id": 1, "branch": 0, "gen": -1}, "gen=-1"),
+        ({"op": "rewind", "id": 1, "branch": 0}, "mark"),
     ],
 )
 def test_what_is_no_op_is_refused_by_its_fault(data: Any, words: str) -> None:

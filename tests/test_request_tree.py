@@ -9,15 +9,20 @@ import pytest
 from sglang_lite.errors import ProgramError, RequestError
 from sglang_lite.lang.backends.scripted import ScriptedBackend
 from sglang_lite.request_tree import (
+    AcceptOp,
     Backend,
     DecideOp,
     EndOp,
     ForkOp,
     GenOp,
     JoinOp,
+    MarkOp,
     Op,
     RefOp,
+    RefuseOp,
     RequestTree,
+    RetryOp,
+    RewindOp,
     RoleBeginOp,
     RoleEndOp,
     SamplingParams,
@@ -25,6 +30,9 @@ from sglang_lite.request_tree import (
     TextOp,
     split_thinking,
 )
+
+
+PLAIN = SamplingParams()
 
 
 def tree_of(*ops: Op) -> RequestTree:
@@ -59,6 +67,17 @@ def test_a_tree_keeps_ops_and_parents_in_order() -> None:
         ([SelectOp(0, 0, "x", ("a",), "client"), DecideOp(1, 0, 0, 1)], "no client select 0 with a choice 1"),
         ([SelectOp(0, 0, "x", ("a",)), DecideOp(1, 0, 0, 0)], "no client select"),
         ([DecideOp(1, 0, 0, 0)], "no client select"),
+        ([GenOp(0, 0, "x", PLAIN), AcceptOp(1, 0, 0)], "no held gen 0 on this branch"),
+        ([GenOp(0, 0, "x", PLAIN, hold=True), ForkOp(1, 0, (1,)), RetryOp(2, 1, 0)], "no held gen 0 on this branch"),
+        ([RefuseOp(1, 0, 0, "no")], "no held gen 0"),
+        ([GenOp(0, 0, "x", SamplingParams(n=2), hold=True)], "a held gen with n=2"),
+        ([RewindOp(0, 0, 5)], "no mark 5 on this branch"),
+        ([MarkOp(0, 0), ForkOp(1, 0, (1,)), RewindOp(2, 1, 0)], "no mark 0 on this branch"),
+        ([MarkOp(0, 0), RoleBeginOp(1, 0, "user"), RewindOp(2, 0, 0), RoleEndOp(3, 0)], "no role is open"),
+        ([ForkOp(0, 0, (1,)), JoinOp(1, 0, (1,), "concat", first=1)], "first in mode 'concat'"),
+        ([ForkOp(0, 0, (1,)), JoinOp(1, 0, (1,), first=1, vote="x")], "first and vote in mode 'gather'"),
+        ([ForkOp(0, 0, (1,)), JoinOp(1, 0, (1,), first=2)], "first=2, expected 1 to 1"),
+        ([ForkOp(0, 0, (1,)), JoinOp(1, 0, (1,), first=0)], "first=0"),
     ],
 )
 def test_a_tree_refuses_and_names_the_op(ops: list[Op], message: str) -> None:
@@ -77,6 +96,18 @@ def test_a_decision_may_come_after_its_branch_was_joined() -> None:
     select = SelectOp(1, 1, "x", ("a", "b"), "client")
     tree = tree_of(ForkOp(0, 0, (1,)), select, JoinOp(2, 0, (1,)), DecideOp(3, 1, 1, 1))
     assert isinstance(tree.ops[3], DecideOp)
+
+
+def test_an_answer_to_a_held_gen_may_come_after_its_branch_was_joined() -> None:
+    held = GenOp(1, 1, "x", PLAIN, hold=True)
+    tree = tree_of(ForkOp(0, 0, (1,)), held, JoinOp(2, 0, (1,)), RetryOp(3, 1, 1), AcceptOp(4, 1, 1))
+    assert isinstance(tree.ops[4], AcceptOp)
+
+
+def test_a_rewind_opens_the_role_of_its_mark_again() -> None:
+    tree = tree_of(RoleBeginOp(0, 0, "user"), MarkOp(1, 0), RoleEndOp(2, 0), RewindOp(3, 0, 1), RoleEndOp(4, 0))
+    with pytest.raises(ProgramError, match="no role is open"):
+        tree.add(RoleEndOp(5, 0))
 
 
 def test_a_refused_op_leaves_no_trace() -> None:

@@ -7,10 +7,10 @@ import sys
 from collections.abc import Sequence
 
 import sglang_lite
-from sglang_lite.cli import chat, run, serve, step
+from sglang_lite.cli import chat, grammar, inspect, run, serve, step, tree
 from sglang_lite.errors import SglangLiteError
 
-COMMANDS = (run, chat, serve, step)
+COMMANDS = (run, chat, serve, tree, inspect, step, grammar)
 """Modules of the subcommands, in the order of the help; each has NAME, SUMMARY, `add_arguments` and `main`."""
 
 

@@ -54,6 +54,11 @@ _HELP = {
     "max_total_tokens": "KV pool in tokens",
     "context_length": "longest sequence in tokens",
     "max_running_requests": "most requests that run at a time",
+    "tool_call_parser": "form of tool calls: hermes, llama3, mistral (default: what the model's template says)",
+    "reasoning_parser": "form of thinking, such as qwen3 or deepseek-r1 (default: what the model's template says)",
+    "viewer": "the page at /: off, stats (numbers only) or full (default: full on this machine only)",
+    "admin_key_file": "a file of keys for whom the page shows what others wrote",
+    "admin_key_env": "a variable that holds such a key (may be repeated)",
     "drain_deadline_s": "seconds that running requests get after SIGTERM",
 }
 _ALIASES = {"cors_origins": "cors_origin"}
@@ -136,9 +141,7 @@ def settings_of(args: argparse.Namespace) -> tuple[dict[str, Any], ServerConfig,
 
 def main(args: argparse.Namespace) -> int:
     """Load, listen, serve until a signal comes."""
-    from sglang_lite.runtime.engine.engine import Engine  # torch and the web framework: for no other command
-    from sglang_lite.runtime.server.app import create_app
-    from sglang_lite.runtime.server.lifecycle import bind, serve
+    from sglang_lite.runtime.server.launch import launch  # the web framework: for no other command
 
     engine_settings, config, without_effect = settings_of(args)
     if without_effect:
@@ -146,20 +149,7 @@ def main(args: argparse.Namespace) -> int:
     if config.host not in ("127.0.0.1", "::1", "localhost") and not config.read_keys():
         _say(f"anybody who reaches {config.host} may use this server: give it keys with --api-key-file")
     _log_to_stderr()
-    config.read_keys()
-    listening = bind(config)
-    try:
-        model_path = engine_settings.pop("model_path", None)
-        _say(f"loading {model_path or 'the embedded model'} ...")
-        with Engine(model_path, **engine_settings) as engine:
-            info = engine.get_server_info()
-            _say(
-                f"{info['architecture']}, context {info['context_length']}, KV pool {info['max_total_tokens']} tokens "
-                f"({info['kv_bytes'] / 2**20:.0f} MiB), {info['num_threads']} threads; loaded in {engine.load_s:.1f} s"
-            )
-            return serve(create_app(engine, config), config, listening, lambda url: _say(f"ready at {url}"))
-    finally:
-        listening.close()
+    return launch(engine_settings.pop("model_path", None), engine_settings, config, _say)
 
 
 def standalone(argv: list[str] | None = None) -> int:

@@ -31,7 +31,7 @@ from sglang_lite.cli.options import parse_assignment
 from sglang_lite.cli.target import check_arguments, find_function, load_module, split_target
 from sglang_lite.errors import UnsupportedError
 from sglang_lite.lang.sgl_function import SglFunction
-from sglang_lite.request_tree import EventSink, Op
+from sglang_lite.request_tree import EventSink, Op, SamplingParams
 from sglang_lite.runtime.execution.fake_runner import FakeRunner
 from sglang_lite.runtime.executor.ports import TextParts
 from sglang_lite.runtime.executor.tree_executor import TreeExecutor
@@ -163,6 +163,9 @@ class Stepper:
     def send(self, message: Message) -> None:
         """Queue any other message."""
         self._messages.append(message)
+
+    def prepare_grammar(self, params: SamplingParams) -> None:
+        """Nothing: constraints are not stepped."""
 
     def new_rid(self) -> str:
         """A request id."""

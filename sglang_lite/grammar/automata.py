@@ -75,14 +75,14 @@ class _Combiner:
         if node not in self._made:
             combine = intersection if isinstance(node, Both) else difference
             left, right = (
-                _build(RulePlan(side, self._rules, {}), self._max_states, self) for side in (node.left, node.right)
+                _build(RulePlan(side, self._rules, {}, {}), self._max_states, self) for side in (node.left, node.right)
             )
             self._made[node] = combine(left, right, max_states=self._max_product_states)
         return self._made[node]
 
 
 def _build(plan: RulePlan, max_states: int, combine: _Combiner) -> ByteNfa:
-    sizes: dict[str, int] = {}
+    sizes = dict(plan.sizes)
 
     def inlined(name: str) -> int:
         if name not in plan.inlined:
@@ -91,13 +91,15 @@ def _build(plan: RulePlan, max_states: int, combine: _Combiner) -> ByteNfa:
             sizes[name] = size_of(plan.inlined[name], inlined)
         return sizes[name]
 
-    if sum(size_of(node, inlined) for node in (plan.start, *plan.called.values())) > max_states:
+    called = sum(sizes[name] if name in sizes else size_of(node, inlined) for name, node in plan.called.items())
+    if size_of(plan.start, inlined) + called > max_states:
         raise GrammarTooLargeError(
             f"building the automaton: it needs more than {max_states} states; lower the bounds of the repeats or raise max_states"
         )
     graph = Graph(plan.inlined, combine)
     start, accept = graph.add_part(plan.start)
     borders = {name: graph.add_part(node) for name, node in plan.called.items()}
+    graph.draw_copies()
     return _pack(Trimmed(graph, start, accept, borders))
 
 

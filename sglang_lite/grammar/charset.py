@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
 
+from sglang_lite.grammar.hashing import Hashed, hashed_once
+
 MAX_CODE_POINT = 0x10FFFF
 # Intervals of code points whose UTF-8 form has one length; the gap is the surrogates, which UTF-8 cannot spell.
 _SAME_LENGTH = ((0x0, 0x7F), (0x80, 0x7FF), (0x800, 0xD7FF), (0xE000, 0xFFFF), (0x10000, MAX_CODE_POINT))
@@ -16,8 +18,9 @@ Range = tuple[int, int]
 ByteSequence = tuple[Range, ...]
 
 
+@hashed_once
 @dataclass(frozen=True, slots=True)
-class CharSet:
+class CharSet(Hashed):
     """A set of code points as sorted, disjoint, non-adjacent inclusive ranges."""
 
     ranges: tuple[Range, ...]

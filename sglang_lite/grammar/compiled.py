@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,6 +18,8 @@ from sglang_lite.grammar.jump import JumpForward
 from sglang_lite.grammar.kernels import DEAD
 from sglang_lite.grammar.tables import ForcedRun, LazyTables
 from sglang_lite.grammar.vocab import TokenVocab
+
+_MAX_MASKS = 20_000  # states whose mask is known; most share theirs with others
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,15 @@ class TokenMask(NamedTuple):
 
     words: Bitmask
     num_allowed: int
+
+
+@dataclass(slots=True)
+class _HeldMask:
+    """A mask that is kept, and how many states it is that of."""
+
+    mask: TokenMask
+    key: int
+    uses: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +69,8 @@ class GrammarStatistics:
 class CompiledGrammar:
     """The tables of one grammar over one vocabulary, shared by all requests that use it; safe in several threads.
 
-    A state is an int, `DEAD` (-1) when no text of the grammar begins with what was read. States hold as long as the object lives;
-    another process restores one by reading the same tokens again.
+    A state is an int, `DEAD` (-1) when no text of the grammar begins with what was read. Where the tables outgrow what is kept, they
+    begin anew, and whoever asks about an older state gets StaleStateError: `replayed` finds the way again from the tokens, here or in another process.
     """
 
     def __init__(
@@ -77,7 +89,8 @@ class CompiledGrammar:
         self._specials = {token_id: index for index, token_id in enumerate(tables.nfa.special_ids.tolist())}
         self._jump = JumpForward(vocab, tables)
         self._max_mask_bytes = max_mask_bytes
-        self._masks: OrderedDict[int, TokenMask] = OrderedDict()
+        self._masks: OrderedDict[int, _HeldMask] = OrderedDict()
+        self._distinct: dict[int, _HeldMask] = {}
         self._mask_lock = threading.Lock()
         self._hits = 0
         self._misses = 0
@@ -125,38 +138,67 @@ class CompiledGrammar:
                 text = text.encode()
             except UnicodeEncodeError:
                 return False
-        return self.is_accepting(self.advance_bytes(self.start_state, text))
+        with self._tables.pinned():
+            return self.is_accepting(self.advance_bytes(self.start_state, text))
 
     def mask(self, state: int) -> TokenMask:
         """The tokens allowed in `state`: those whose bytes can be read, and the end tokens exactly if the text may end."""
         if state < 0:
             return self._no_tokens
         with self._mask_lock:
-            found = self._masks.get(state)
-            if found is not None:
+            held = self._masks.get(state)
+            if held is not None:
                 self._masks.move_to_end(state)
                 self._hits += 1
-                return found
+                return held.mask
         found = self._compute_mask(state)
         with self._mask_lock:
             self._misses += 1
-            self._masks[state] = found
-            while len(self._masks) > 1 and len(self._masks) * found.words.nbytes > self._max_mask_bytes:
-                self._masks.popitem(last=False)
-        return found
+            return self._keep(state, found)
+
+    def _keep(self, state: int, found: TokenMask) -> TokenMask:
+        """Hold the mask of `state`; states with equal masks share one, and most of a grammar have few different ones."""
+        key = hash(found.words.tobytes())
+        held = self._distinct.get(key)
+        if held is None:
+            held = self._distinct[key] = _HeldMask(found, key, 0)
+        elif not np.array_equal(held.mask.words, found.words):
+            return found  # two masks with one hash: this one is not kept
+        if state not in self._masks:
+            held.uses += 1
+        self._masks[state] = held
+        while len(self._masks) > 1 and (self._mask_bytes() > self._max_mask_bytes or len(self._masks) > _MAX_MASKS):
+            _, oldest = self._masks.popitem(last=False)
+            oldest.uses -= 1
+            if not oldest.uses:
+                del self._distinct[oldest.key]
+        return held.mask
+
+    def _mask_bytes(self) -> int:
+        return len(self._distinct) * self._no_tokens.words.nbytes
 
     def _compute_mask(self, state: int) -> TokenMask:
         words = np.empty_like(self._no_tokens.words)
-        allowed = self._tables.fill_mask(state, self.vocab.slices, words)
-        for token_id, index in self._specials.items():
-            if self._tables.after_special(state, index) >= 0:
-                words[token_id >> 5] |= np.int32(1) << np.int32(token_id & 31)
-                allowed += 1
-        if self.is_accepting(state):
-            words |= self.vocab.eos_words
-            allowed += len(self.vocab.eos_ids)
+        with self._tables.pinned():
+            allowed = self._tables.fill_mask(state, self.vocab.slices, words)
+            for token_id, index in self._specials.items():
+                if self._tables.after_special(state, index) >= 0:
+                    words[token_id >> 5] |= np.int32(1) << np.int32(token_id & 31)
+                    allowed += 1
+            if self.is_accepting(state):
+                words |= self.vocab.eos_words
+                allowed += len(self.vocab.eos_ids)
         words.flags.writeable = False
         return TokenMask(words, allowed)
+
+    @contextmanager
+    def replayed(self, token_ids: Sequence[int]) -> Iterator[list[int]]:
+        """The states before, between and behind tokens that were accepted once; they stay valid inside."""
+        with self._tables.pinned(needed=True):
+            states = [self.start_state]
+            for token_id in token_ids:
+                states.append(self.advance_token(states[-1], token_id))
+            yield states
 
     def forced(self, state: int) -> ForcedRun:
         """The bytes that must follow `state` (singular edges taken as one) and the state behind them."""
@@ -172,12 +214,13 @@ class CompiledGrammar:
         Raises:
             GrammarTooLargeError: it has more than `max_states` states.
         """
-        return compress(self._tables, max_states=max_states)
+        return compress(self._tables.fresh(), max_states=max_states)
 
     def statistics(self) -> GrammarStatistics:
         """Sizes and counters now."""
         with self._mask_lock:
             masks, hits, misses = len(self._masks), self._hits, self._misses
+            mask_bytes = self._mask_bytes()
         return GrammarStatistics(
             nfa_states=self._tables.nfa.num_states,
             byte_classes=self._tables.nfa.num_classes,
@@ -185,7 +228,7 @@ class CompiledGrammar:
             stack_cells=self._tables.num_cells,
             table_bytes=self._tables.num_bytes,
             masks=masks,
-            mask_bytes=masks * self._no_tokens.words.nbytes,
+            mask_bytes=mask_bytes,
             mask_hits=hits,
             mask_misses=misses,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -9,6 +10,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from sglang_lite.grammar.automata import DEFAULT_MAX_STATES, build_nfa
+from sglang_lite.grammar.automaton_store import AutomatonStore, StoredAutomaton
 from sglang_lite.grammar.compiled import CompiledGrammar, GrammarSource
 from sglang_lite.grammar.ebnf import parse_ebnf
 from sglang_lite.grammar.errors import InvalidGrammarError
@@ -30,7 +32,9 @@ from sglang_lite.grammar.tag_spec import parse_structural_tag
 from sglang_lite.grammar.vocab import TokenVocab
 
 DEFAULT_MAX_TABLE_BYTES = 64 << 20
-DEFAULT_MAX_MASK_BYTES = 64 << 20
+DEFAULT_KEPT_BYTES = 3 << 20
+DEFAULT_MAX_MASK_BYTES = 1 << 20
+_LEAST_KEPT_BYTES = 256 << 10
 DEFAULT_MAX_GRAMMARS = 256
 
 
@@ -44,8 +48,10 @@ class GrammarCompiler:
         vocab: the tokens that masks are made for.
         max_states: states of one automaton; more is a GrammarTooLargeError at compile time.
         max_table_bytes: deterministic tables of one grammar; more is a GrammarTooLargeError where they would grow.
+        kept_bytes: automaton and tables of one grammar; where they outgrow it, the tables begin anew.
         max_mask_bytes: masks kept by one grammar; the least recently used go first.
         max_grammars: compiled grammars kept.
+        cache_dir: folder of compiled automata, under source, options, vocabulary and version; None is that of the vocabulary, if any.
     """
 
     def __init__(
@@ -54,14 +60,19 @@ class GrammarCompiler:
         *,
         max_states: int = DEFAULT_MAX_STATES,
         max_table_bytes: int = DEFAULT_MAX_TABLE_BYTES,
+        kept_bytes: int = DEFAULT_KEPT_BYTES,
         max_mask_bytes: int = DEFAULT_MAX_MASK_BYTES,
         max_grammars: int = DEFAULT_MAX_GRAMMARS,
+        cache_dir: str | os.PathLike[str] | None = None,
     ) -> None:
         self.vocab = vocab
         self._max_states = max_states
         self._max_table_bytes = max_table_bytes
+        self._kept_bytes = kept_bytes
         self._max_mask_bytes = max_mask_bytes
         self._max_grammars = max_grammars
+        folder = vocab.cache_dir if cache_dir is None else cache_dir
+        self._store = None if folder is None else AutomatonStore(folder, vocab.digest)
         self._lock = threading.Lock()
         self._grammars: OrderedDict[object, Future[CompiledGrammar]] = OrderedDict()
 
@@ -71,9 +82,8 @@ class GrammarCompiler:
         Raises:
             InvalidGrammarError, UnsupportedGrammarError, GrammarTooLargeError: naming the place in the pattern.
         """
-        return self._once(
-            ("regex", pattern), lambda: self._build(GrammarSource("regex", pattern), parse_regex(pattern))
-        )
+        source = GrammarSource("regex", pattern)
+        return self._stored(source, "", lambda: self._automaton(parse_regex(pattern)))
 
     def compile_choices(self, choices: Iterable[str | bytes]) -> CompiledGrammar:
         """The grammar of exactly the given texts, byte for byte; one may begin with another, and one may be empty.
@@ -87,10 +97,7 @@ class GrammarCompiler:
         if not texts:
             raise InvalidGrammarError("compiling choices: the list is empty; give at least one text")
         shown = " | ".join(repr(text.decode(errors="backslashreplace")) for text in texts)
-        return self._once(
-            ("choices", texts),
-            lambda: self._build(GrammarSource("choices", shown), any_of(texts)),
-        )
+        return self._once(("choices", texts), lambda: self._build(GrammarSource("choices", shown), any_of(texts)))
 
     def compile_json_schema(
         self,
@@ -120,11 +127,11 @@ class GrammarCompiler:
         )
         source = GrammarSource("json_schema", schema_text(schema))
 
-        def build() -> CompiledGrammar:
+        def build() -> StoredAutomaton:
             found = schema_to_grammar(source.text, options)
-            return self._build(source, found.grammar, found.notes)
+            return self._automaton(found.grammar, found.notes)
 
-        return self._once((source, options), build)
+        return self._stored(source, repr(options), build)
 
     def compile_ebnf(self, text: str, *, root: str = "root") -> CompiledGrammar:
         """The grammar of `text`, EBNF as llama.cpp (GBNF) and xgrammar write it; `sglang_lite.grammar.ebnf` says what is read.
@@ -134,13 +141,13 @@ class GrammarCompiler:
             UnsupportedGrammarError: a construct that is not offered, or left recursion through several rules.
             GrammarTooLargeError: a limit was passed.
         """
-        return self._once(
-            ("ebnf", text, root), lambda: self._build_rules(GrammarSource("ebnf", text), parse_ebnf(text, root=root))
-        )
+        source = GrammarSource("ebnf", text)
+        return self._stored(source, root, lambda: self._rules_automaton(source, parse_ebnf(text, root=root)))
 
     def compile_lark(self, text: str) -> CompiledGrammar:
         """The grammar of `text`, the Lark subset that `sglang_lite.grammar.lark` describes. Errors as of `compile_ebnf`."""
-        return self._once(("lark", text), lambda: self._build_rules(GrammarSource("lark", text), parse_lark(text)))
+        source = GrammarSource("lark", text)
+        return self._stored(source, "", lambda: self._rules_automaton(source, parse_lark(text)))
 
     def compile_structural_tag(
         self,
@@ -170,11 +177,11 @@ class GrammarCompiler:
             notes.extend(found.notes)
             return found.grammar
 
-        def build() -> CompiledGrammar:
+        def build() -> StoredAutomaton:
             grammar = parse_structural_tag(spec, read_schema)
-            return self._build(source, grammar, tuple(notes))
+            return self._automaton(grammar, tuple(notes))
 
-        return self._once((source, options), build)
+        return self._stored(source, repr(options), build)
 
     def compile_structural_tags(
         self,
@@ -207,17 +214,30 @@ class GrammarCompiler:
         """
         return self._once(("grammar", source), lambda: self._build(source, grammar))
 
-    def _build_rules(self, source: GrammarSource, grammar: Grammar) -> CompiledGrammar:
-        compiled = self._build(source, grammar)
-        if compiled.is_empty:
+    def _stored(self, source: GrammarSource, options: str, build: Callable[[], StoredAutomaton]) -> CompiledGrammar:
+        """The grammar of a text that alone, with `options`, says what it means: so it may be kept on disk."""
+
+        def load_or_build() -> CompiledGrammar:
+            if self._store is None:
+                return self._compiled(source, build())
+            key = "\0".join((source.kind, options, str(self._max_states), source.text))
+            automaton = self._store.load(key)
+            if automaton is None:
+                automaton = build()
+                self._store.store(key, automaton)
+            return self._compiled(source, automaton)
+
+        return self._once((source, options), load_or_build)
+
+    def _rules_automaton(self, source: GrammarSource, grammar: Grammar) -> StoredAutomaton:
+        automaton = self._automaton(grammar)
+        if automaton.nfa.start < 0:
             raise InvalidGrammarError(
                 f"compiling {source.kind}: no text matches; a rule of the start never comes to an end"
             )
-        return compiled
+        return automaton
 
-    def _build(
-        self, source: GrammarSource, node: Node | Grammar, notes: tuple[SchemaNote, ...] = ()
-    ) -> CompiledGrammar:
+    def _automaton(self, node: Node | Grammar, notes: tuple[SchemaNote, ...] = ()) -> StoredAutomaton:
         nfa = build_nfa(node, max_states=self._max_states)
         vocab = self.vocab
         wrong = [i for i in nfa.special_ids.tolist() if i not in vocab.special_ids or i in vocab.eos_ids]
@@ -225,8 +245,15 @@ class GrammarCompiler:
             raise InvalidGrammarError(
                 f"compiling a grammar: tokens {wrong} are named as special tokens; named can be those that are special and end no text"
             )
-        tables = LazyTables(nfa, max_bytes=self._max_table_bytes)
-        return CompiledGrammar(source, self.vocab, tables, max_mask_bytes=self._max_mask_bytes, notes=notes)
+        return StoredAutomaton(nfa, notes)
+
+    def _build(self, source: GrammarSource, node: Node | Grammar) -> CompiledGrammar:
+        return self._compiled(source, self._automaton(node))
+
+    def _compiled(self, source: GrammarSource, automaton: StoredAutomaton) -> CompiledGrammar:
+        kept = max(_LEAST_KEPT_BYTES, self._kept_bytes - automaton.nfa.num_bytes)
+        tables = LazyTables(automaton.nfa, max_bytes=self._max_table_bytes, keep_bytes=kept)
+        return CompiledGrammar(source, self.vocab, tables, max_mask_bytes=self._max_mask_bytes, notes=automaton.notes)
 
     def _once(self, key: object, build: Callable[[], CompiledGrammar]) -> CompiledGrammar:
         with self._lock:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Mapping
 from itertools import pairwise
-from typing import Protocol
+from typing import NamedTuple, Protocol
+
+import numpy as np
 
 from sglang_lite.grammar.errors import UnsupportedGrammarError
-from sglang_lite.grammar.nfa import ByteDfa
-from sglang_lite.grammar.spelling import char_dfa, choices_dfa, literal_dfa, shared_length
+from sglang_lite.grammar.nfa import ByteDfa, Int32Array
+from sglang_lite.grammar.spelling import char_dfa, choices_dfa, literal_dfa, open_dfa, shared_length
 from sglang_lite.grammar.syntax import (
     Alternate,
     Both,
@@ -36,31 +39,60 @@ class Combine(Protocol):
 
 
 class Arrows:
-    """Edges of one kind as parallel lists: source, what the edge carries, target."""
+    """Edges of one kind, int32 [*, 3] (source, what the edge carries, target) in one flat buffer, since there are many."""
 
     def __init__(self) -> None:
-        self.source: list[int] = []
-        self.carried: list[int] = []
-        self.target: list[int] = []
+        self._flat = array("i")
+
+    def __len__(self) -> int:
+        return len(self._flat) // 3
+
+    @property
+    def source(self) -> list[int]:
+        """The source of each edge."""
+        return self._flat[0::3].tolist()
+
+    @property
+    def carried(self) -> list[int]:
+        """What each edge carries."""
+        return self._flat[1::3].tolist()
+
+    @property
+    def target(self) -> list[int]:
+        """The target of each edge."""
+        return self._flat[2::3].tolist()
+
+    def rows(self, begin: int = 0) -> Int32Array:
+        """A copy of the edges from number `begin` on, int32 [*, 3]."""
+        return np.array(self._flat[3 * begin :], np.int32).reshape(-1, 3)
 
     def add(self, source: int, carried: int, target: int) -> None:
         """One more edge."""
-        self.source.append(source)
-        self.carried.append(carried)
-        self.target.append(target)
+        self._flat.extend((source, carried, target))
+
+    def add_rows(self, rows: Int32Array) -> None:
+        """More edges, int32 [*, 3]."""
+        self._flat.frombytes(np.ascontiguousarray(rows, np.int32).tobytes())
 
     def add_all(self, other: Arrows, base: int) -> None:
         """The edges of `other`, whose states are numbered from `base` here."""
-        self.source += [base + state for state in other.source]
-        self.carried += other.carried
-        self.target += [base + state for state in other.target]
+        self.add_rows(other.rows() + np.array([base, 0, base], np.int32))
 
     def by_source(self) -> dict[int, list[tuple[int, int]]]:
         """(carried, target) of each source."""
         found: dict[int, list[tuple[int, int]]] = {}
-        for source, carried, target in zip(self.source, self.carried, self.target, strict=True):
+        for source, carried, target in self.rows().tolist():
             found.setdefault(source, []).append((carried, target))
         return found
+
+
+class _Template(NamedTuple):
+    """An inlined rule drawn once: its number, its states, the last of them, and its edges of each kind, in which state 0 is the source."""
+
+    number: int
+    size: int
+    last: int
+    rows: tuple[Int32Array, ...]
 
 
 class Graph:
@@ -73,6 +105,7 @@ class Graph:
         refs: edges that carry the number in `names` of the rule entered; the target is the state to return to.
         specials: edges that carry a special token.
         tests: edges that carry 1 for a test for the end, 0 for one for the begin.
+        copies: places where the states of an inlined rule are still to be drawn: behind the source, the rule's number carried, from the target on.
         labels, names: shared with all parts.
 
     Args:
@@ -82,7 +115,7 @@ class Graph:
 
     def __init__(self, rules: Mapping[str, Node], combine: Combine, *, within: Graph | None = None) -> None:
         self.num_states = 0
-        self.empty, self.edges, self.refs, self.specials, self.tests = (Arrows() for _ in range(5))
+        self.empty, self.edges, self.refs, self.specials, self.tests, self.copies = (Arrows() for _ in range(6))
         self.labels: list[ByteDfa] = [] if within is None else within.labels
         self.names: dict[str, int] = {} if within is None else within.names
         self._rules = rules
@@ -90,6 +123,7 @@ class Graph:
         # By identity of the node: copies of a repeated item share it, which spares the hash of a large set for each copy.
         self._known: dict[int, tuple[Node, int]] = {} if within is None else within._known
         self._index: dict[int, int] = {} if within is None else within._index
+        self._templates: dict[str, _Template] = {} if within is None else within._templates
 
     def new_state(self) -> int:
         """A state without edges."""
@@ -104,8 +138,9 @@ class Graph:
         part = Graph(self._rules, self._combine, within=self)
         first = part.new_state()
         last = part.add(node, first)
-        if part.tests.source:
-            if part.refs.source:
+        if len(part.tests):
+            part.draw_copies()
+            if len(part.refs):
                 names = ", ".join(sorted(name for name, number in self.names.items() if number in part.refs.carried))
                 raise UnsupportedGrammarError(
                     f"building the automaton: a position test (^ or $) beside references to the rules {names} is not supported"
@@ -118,6 +153,7 @@ class Graph:
             (self.edges, part.edges),
             (self.refs, part.refs),
             (self.specials, part.specials),
+            (self.copies, part.copies),
         ):
             mine.add_all(theirs, base)
         return base + first, base + last
@@ -133,8 +169,10 @@ class Graph:
                 for part in parts:
                     source = self.add(part, source)
                 return source
-            case Alternate(options):
+            case Alternate(options, open_to):
                 target = self.new_state()
+                if open_to is not None:
+                    self.edges.add(source, self._number(open_dfa(open_to)), target)
                 for option in options:
                     self.empty.add(self.add(option, source), 0, target)
                 return target
@@ -158,14 +196,17 @@ class Graph:
         return target
 
     def _add_literal(self, data: bytes, source: int) -> int:
-        label = literal_dfa(data)
+        target = self.new_state()
+        self.edges.add(source, self._number(literal_dfa(data)), target)
+        return target
+
+    def _number(self, label: ByteDfa) -> int:
+        """The number of a label that is made once for all graphs."""
         index = self._index.get(id(label))
         if index is None:
             index = self._index[id(label)] = len(self.labels)
             self.labels.append(label)
-        target = self.new_state()
-        self.edges.add(source, index, target)
-        return target
+        return index
 
     def _add_labelled(self, node: Chars | Choices | Both | Without, source: int) -> int:
         if id(node) not in self._known:
@@ -187,52 +228,124 @@ class Graph:
 
     def _add_ref(self, name: str, source: int) -> int:
         if name in self._rules:
-            return self.add(self._rules[name], source)
+            template = self._templates.get(name)
+            if template is None:
+                template = self._templates[name] = self._template(name)
+            if not template.size:
+                return self.add(self._rules[name], source)
+            first = self.num_states
+            self.num_states += template.size
+            self.copies.add(source, template.number, first)
+            return first + template.last
         target = self.new_state()
         self.refs.add(source, self.names.setdefault(name, len(self.names)), target)
         return target
 
+    def _template(self, name: str) -> _Template:
+        """The rule as a part to be copied; one of size 0 where it is to be added from its syntax."""
+        part = Graph(self._rules, self._combine, within=self)
+        last = part.add(self._rules[name], part.new_state())
+        number = len(self._templates)
+        if last == 0 or len(part.tests):
+            return _Template(number, 0, 0, ())
+        part.draw_copies()
+        rows = tuple(kind.rows() for kind in (part.empty, part.edges, part.refs, part.specials))
+        return _Template(number, part.num_states - 1, last - 1, rows)
+
+    def draw_copies(self) -> None:
+        """Add the edges of all inlined rules that are still to be drawn."""
+        copies = self.copies.rows()
+        self.copies = Arrows()
+        numbers = copies[:, 1]
+        for template in list(self._templates.values()) if len(copies) else ():
+            mine = copies[numbers == template.number]
+            if not len(mine):
+                continue
+            source, first = mine[:, :1], mine[:, 2:]
+            for kind, rows in zip((self.empty, self.edges, self.refs, self.specials), template.rows, strict=True):
+                if len(rows):
+                    drawn = np.empty((len(mine), len(rows), 3), np.int32)
+                    drawn[:, :, 1] = rows[:, 1]
+                    drawn[:, :, 0] = np.where(rows[:, 0] == 0, source, first + rows[:, 0] - 1)
+                    drawn[:, :, 2] = first + rows[:, 2] - 1
+                    kind.add_rows(drawn)
+
     def _add_repeat(self, item: Node, low: int, high: int | None, source: int) -> int:
         if high is None:
-            for _ in range(low - 1):
-                source = self.add(item, source)
+            source = self._add_copies(item, low - 1, source, None)
             head = self.new_state()
             self.empty.add(source, 0, head)
             last = self.add(item, head)
             self.empty.add(last, 0, head)
             return last if low else head
-        for _ in range(low):
-            source = self.add(item, source)
+        source = self._add_copies(item, low, source, None)
         if high == low:
             return source
         end = self.new_state()
-        for _ in range(high - low):
-            self.empty.add(source, 0, end)
-            source = self.add(item, source)
+        source = self._add_copies(item, high - low, source, end)
         self.empty.add(source, 0, end)
         return end
+
+    def _add_copies(self, item: Node, count: int, source: int, skip_to: int | None) -> int:
+        """Copies of `item` one after the other, before each an empty edge to `skip_to`; returns the state behind the last.
+
+        The first is made from the syntax, the others are the same edges with other numbers.
+        """
+        if count <= 0:
+            return source
+        kinds = (self.empty, self.edges, self.refs, self.specials, self.tests, self.copies)
+        base, begins = self.num_states, [len(kind) for kind in kinds]
+        if skip_to is not None:
+            self.empty.add(source, 0, skip_to)
+        target = self.add(item, source)
+        size = self.num_states - base
+        if target == source or count == 1:
+            return target
+        shifts = size * np.arange(1, count, dtype=np.int32)[:, None]
+        for kind, begin in zip(kinds, begins, strict=True):
+            rows = kind.rows(begin)
+            if not len(rows):
+                continue
+            copies = np.empty((count - 1, len(rows), 3), np.int32)
+            copies[:, :, 1] = rows[:, 1]
+            for end in (0, 2):
+                states = rows[:, end]
+                fixed = np.where(states == source, target - size, states)
+                copies[:, :, end] = fixed + np.where((states >= base) | (states == source), shifts, 0)
+            kind.add_rows(copies)
+        self.num_states += size * (count - 1)
+        return target + size * (count - 1)
 
 
 def size_of(node: Node, inlined: Callable[[str], int]) -> int:
     """States that `node` adds to a graph, known before any is made; `inlined` says how many a reference adds."""
-    match node:
-        case Bytes(data):
-            return len(data)
-        case Concat(parts):
-            return sum(size_of(part, inlined) for part in parts)
-        case Alternate(options):
-            return 1 + sum(size_of(option, inlined) for option in options)
-        case Choices(texts):
-            return 1 + sum(len(text) - shared_length(before, text) for before, text in pairwise((b"", *texts)))
-        case Repeat(item, low, high):
-            copies = max(low, 1) if high is None else high
-            return 1 + copies * size_of(item, inlined)
-        case Ref(name):
-            return inlined(name)
-        case Whole(item):
-            return 1 + size_of(item, inlined)
-        case _:
-            return 1
+    total = 0
+    waiting: list[tuple[Node, int]] = [(node, 1)]  # nodes and how often they are there
+    while waiting:
+        part, times = waiting.pop()
+        match part:
+            case Bytes(data):
+                total += times * len(data)
+            case Concat(parts):
+                waiting += [(inner, times) for inner in parts]
+            case Alternate(options):
+                total += times
+                waiting += [(inner, times) for inner in options]
+            case Ref(name):
+                total += times * inlined(name)
+            case Choices(texts):
+                total += times * (
+                    1 + sum(len(text) - shared_length(before, text) for before, text in pairwise((b"", *texts)))
+                )
+            case Repeat(item, low, high):
+                total += times
+                waiting.append((item, times * (max(low, 1) if high is None else high)))
+            case Whole(item):
+                total += times
+                waiting.append((item, times))
+            case _:
+                total += times
+    return total
 
 
 def _without_tests(graph: Graph, start: int, accept: int) -> tuple[Graph, int, int]:

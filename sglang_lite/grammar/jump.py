@@ -49,7 +49,8 @@ class JumpForward:
             if key in self._known:
                 self._known.move_to_end(key)
                 return self._known[key].copy()
-        found = self._find(state, context, encode)
+        with self._tables.pinned():
+            found = self._find(state, context, encode)
         with self._lock:
             self._known[key] = found
             while len(self._known) > _MAX_CACHED:

@@ -24,13 +24,18 @@ FULL_SCRATCH = -5
 FULL_CLOSURE = -6
 FULL_CELLS = -7
 FULL_PRODUCT = -8
-OPEN_NEXT = -9  # in `slice_next`: not every character goes on, or not all to one state
+FULL_ROWS = -9
+FULL_BLOCKS = -10
+OPEN_NEXT = -11  # in a slice column: not every character goes on, or not all to one state
 
 
+BLOCK_BITS = 4
+BLOCK = 1 << BLOCK_BITS
+_SEVERAL = -2  # in place of an only class
 _END_ITEM = -1  # the whole text may end; lower than all others
 STATE_MASK = (1 << STATE_BITS) - 1
-_CELL_SHIFT = 2 * STATE_BITS
-_STATES, MARK, _CELLS, SEEN = 0, 1, 2, 3  # places in `DfaTables.counters`
+CELL_SHIFT = 2 * STATE_BITS
+_STATES, MARK, _CELLS, SEEN, _ROWS, _BLOCKS = 0, 1, 2, 3, 4, 5  # places in `DfaTables.counters`
 
 _HASH_BASIS = np.uint64(0xCBF29CE484222325)
 _HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
@@ -38,16 +43,22 @@ _HASH_SHIFT = np.uint64(29)
 
 
 class DfaTables(NamedTuple):
-    """Deterministic states found so far (capacity S, C columns). All hash tables are powers of two long, -1 where free.
+    """Deterministic states found so far (capacity S, C columns and n columns of slices). All hash tables are powers of two long, -1 where free.
+
+    Few transitions of a state are ever asked for. So states that read one byte only have no row, and rows are made of blocks of
+    `BLOCK` columns, each there from the first transition in it on. Column C + i is for any one character of set i of the
+    vocabulary's slices: the one state behind all of them, `DEAD`, `OPEN_NEXT` or `UNKNOWN`.
 
     Attributes:
-        transitions: Int32 [S, C]; next state, `DEAD` or `UNKNOWN`.
+        row_of: Int32 [S]; the row of a state in `blocks`, -1 for a state that reads at most one byte.
+        only: Int32 [S, 2]; for a state without a row, the class it reads (-1: none) and the next state, or `UNKNOWN`.
+        blocks: Int32 [R, ceil((C + n) / BLOCK)]; rows of `targets`, -1 where nothing is known yet.
+        targets: Int32 [K, BLOCK]; next state, `DEAD` or `UNKNOWN`.
         set_offsets: Int32 [S + 1]; state s is the sorted set of items `set_items[set_offsets[s] : set_offsets[s + 1]]`.
         set_items: int64 [*]; (stack cell, inner state, state behind it) in one number, or the end of the text.
         accepting: uint8 [S].
-        slice_next: Int32 [S, n]; the state after any one character of set i of the vocabulary's slices, `DEAD`, `OPEN_NEXT` or `UNKNOWN`.
         buckets: Int32 [4 S]; hash table of states.
-        counters: int64 [4]; number of states, number of the last step, stack cells, places seen in the last step.
+        counters: int64 [6]; number of states, number of the last step, stack cells, places seen in the last step, rows, blocks.
         cell_parent, cell_return: Int32 [*]; the rest of a stack and its top, a state to return to; cell 0 is the empty stack.
         cell_buckets: Int32 [*]; hash table of cells.
         seen_keys, seen_marks: int64 [*]; hash table of the places (cell, state) passed in the step that the mark numbers.
@@ -55,11 +66,13 @@ class DfaTables(NamedTuple):
         scratch: int64 [*]; items of the set being built.
     """
 
-    transitions: npt.NDArray[np.int32]
+    row_of: Int32Array
+    only: npt.NDArray[np.int32]
+    blocks: npt.NDArray[np.int32]
+    targets: npt.NDArray[np.int32]
     set_offsets: Int32Array
     set_items: Int64Array
     accepting: UInt8Array
-    slice_next: Int32Array
     buckets: Int32Array
     counters: Int64Array
     cell_parent: Int32Array
@@ -88,7 +101,7 @@ def _pair_bucket(key: int, size: int) -> int:
 
 
 @njit(nogil=True, cache=True)
-def _intern(gathered: int, dfa: DfaTables) -> int:
+def _intern(gathered: int, nfa: ByteNfa, dfa: DfaTables) -> int:
     """The state whose set is `scratch[:gathered]`, in any order and with repetitions; made if it is new."""
     scratch = dfa.scratch
     if gathered > 16:
@@ -126,6 +139,18 @@ def _intern(gathered: int, dfa: DfaTables) -> int:
     begin = dfa.set_offsets[state]
     if begin + count > dfa.set_items.shape[0]:
         return FULL_ITEMS
+    only = _only_class(wide(count), nfa, dfa)
+    if only == _SEVERAL:
+        row = wide(dfa.counters[_ROWS])
+        if row >= dfa.blocks.shape[0]:
+            return FULL_ROWS
+        dfa.blocks[row, :] = -1
+        dfa.row_of[state] = row
+        dfa.counters[_ROWS] = row + 1
+    else:
+        dfa.row_of[state] = -1
+        dfa.only[state, 0] = only
+        dfa.only[state, 1] = UNKNOWN
     for i in range(count):
         dfa.set_items[begin + i] = scratch[i]
     dfa.accepting[state] = scratch[0] == _END_ITEM
@@ -133,6 +158,23 @@ def _intern(gathered: int, dfa: DfaTables) -> int:
     dfa.buckets[bucket] = state
     dfa.counters[_STATES] = state + 1
     return state
+
+
+@njit(nogil=True, cache=True)
+def _only_class(count: int, nfa: ByteNfa, dfa: DfaTables) -> int:
+    """The class that the items `scratch[:count]` read, -1 if they read none, `_SEVERAL` if it is not one class of one byte."""
+    only = -1
+    for i in range(count):
+        item = dfa.scratch[i]
+        if item == _END_ITEM:
+            continue
+        inner = (item >> STATE_BITS) & STATE_MASK
+        for edge in range(nfa.inner_offsets[inner], nfa.inner_offsets[inner + 1]):
+            low = wide(nfa.inner_low[edge])
+            if low != nfa.inner_high[edge] or (only >= 0 and only != low) or nfa.class_byte[low] < 0:
+                return _SEVERAL
+            only = low
+    return only
 
 
 @njit(nogil=True, cache=True)
@@ -190,7 +232,7 @@ def _close(cell: int, origin: int, count: int, nfa: ByteNfa, dfa: DfaTables) -> 
             return FULL_SCRATCH
         for i in range(first, last):
             place = (wide(nfa.call_inner[i]) << STATE_BITS) | wide(nfa.call_return[i])
-            dfa.scratch[count] = (wide(cell) << _CELL_SHIFT) | place
+            dfa.scratch[count] = (wide(cell) << CELL_SHIFT) | place
             count += 1
         for i in range(nfa.empty_offsets[state], nfa.empty_offsets[state + 1]):
             height = enter(cell, wide(nfa.empty_targets[i]), height, dfa)
@@ -221,7 +263,7 @@ def start_state(nfa: ByteNfa, dfa: DfaTables) -> int:
     dfa.counters[MARK] += 1
     dfa.counters[SEEN] = 0
     count = _close(wide(0), nfa.start, wide(0), nfa, dfa)
-    return count if count < 0 else _intern(wide(count), dfa)
+    return count if count < 0 else _intern(wide(count), nfa, dfa)
 
 
 @njit(nogil=True, cache=True)
@@ -243,6 +285,10 @@ def _edge(inner: int, byte_class: int, nfa: ByteNfa) -> int:
 @njit(nogil=True, cache=True)
 def step(state: int, byte_class: int, nfa: ByteNfa, dfa: DfaTables) -> int:
     """Compute and store the transition of `state` on `byte_class`; returns it, or a `FULL_*` code."""
+    if dfa.row_of[state] >= 0:
+        made = _block(state, byte_class, dfa)
+        if made < 0:
+            return made
     dfa.counters[MARK] += 1
     dfa.counters[SEEN] = 0
     count = 0
@@ -254,13 +300,13 @@ def step(state: int, byte_class: int, nfa: ByteNfa, dfa: DfaTables) -> int:
         if edge < 0:
             continue
         behind = wide(item & STATE_MASK)
-        cell = wide(item >> _CELL_SHIFT)
+        cell = wide(item >> CELL_SHIFT)
         following = nfa.inner_next[edge]
         if following >= 0:
             if count >= dfa.scratch.shape[0]:
                 return FULL_SCRATCH
             place = (wide(following) << STATE_BITS) | wide(behind)
-            dfa.scratch[count] = (wide(cell) << _CELL_SHIFT) | place
+            dfa.scratch[count] = (wide(cell) << CELL_SHIFT) | place
             count += 1
         if nfa.inner_exits[edge]:
             count = _close(cell, behind, count, nfa, dfa)
@@ -268,17 +314,56 @@ def step(state: int, byte_class: int, nfa: ByteNfa, dfa: DfaTables) -> int:
                 return count
     target = DEAD
     if count > 0:
-        target = _intern(wide(count), dfa)
+        target = _intern(wide(count), nfa, dfa)
         if target < 0:
             return target
-    dfa.transitions[state, byte_class] = target
+    row = dfa.row_of[state]
+    if row < 0:
+        dfa.only[state, 1] = target
+    else:
+        dfa.targets[dfa.blocks[row, byte_class >> BLOCK_BITS], byte_class & (BLOCK - 1)] = target
     return target
+
+
+@njit(nogil=True, cache=True)
+def _block(state: int, column: int, dfa: DfaTables) -> int:
+    """The block of a column of a state with a row, made if need be, or `FULL_BLOCKS`."""
+    row = dfa.row_of[state]
+    block = wide(dfa.blocks[row, column >> BLOCK_BITS])
+    if block < 0:
+        block = wide(dfa.counters[_BLOCKS])
+        if block >= dfa.targets.shape[0]:
+            return FULL_BLOCKS
+        dfa.targets[block, :] = UNKNOWN
+        dfa.counters[_BLOCKS] = block + 1
+        dfa.blocks[row, column >> BLOCK_BITS] = block
+    return block
+
+
+@njit(nogil=True, cache=True)
+def known(state: int, column: int, dfa: DfaTables) -> int:
+    """What the tables hold: the next state of `state`, `DEAD` or `UNKNOWN`."""
+    row = dfa.row_of[state]
+    if row < 0:
+        return wide(dfa.only[state, 1]) if dfa.only[state, 0] == column else wide(DEAD)
+    block = dfa.blocks[row, column >> BLOCK_BITS]
+    return wide(UNKNOWN) if block < 0 else wide(dfa.targets[block, column & (BLOCK - 1)])
+
+
+@njit(nogil=True, cache=True)
+def remember(state: int, column: int, target: int, dfa: DfaTables) -> int:
+    """Store what follows a state that has a row; returns 0 or `FULL_BLOCKS`."""
+    block = _block(state, column, dfa)
+    if block < 0:
+        return block
+    dfa.targets[block, column & (BLOCK - 1)] = target
+    return 0
 
 
 @njit(nogil=True, cache=True)
 def next_state(state: int, byte_class: int, nfa: ByteNfa, dfa: DfaTables) -> int:
     """The transition of `state` on `byte_class`, computed if need be: a state, `DEAD` or a `FULL_*` code."""
-    target = wide(dfa.transitions[state, byte_class])
+    target = known(state, byte_class, dfa)
     return step(state, byte_class, nfa, dfa) if target == UNKNOWN else target
 
 
@@ -287,7 +372,7 @@ def expand(begin: int, end: int, nfa: ByteNfa, dfa: DfaTables) -> int:
     """Compute all transitions of the states from `begin` up to `end`, those found on the way included; returns 0 or a `FULL_*` code."""
     state = begin
     while state < min(end, dfa.counters[_STATES]):
-        for column in range(dfa.transitions.shape[1]):
+        for column in range(nfa.class_byte.shape[0]):
             target = next_state(state, wide(column), nfa, dfa)
             if target < DEAD:
                 return target
@@ -297,11 +382,32 @@ def expand(begin: int, end: int, nfa: ByteNfa, dfa: DfaTables) -> int:
 
 @njit(nogil=True, cache=True)
 def advance_known(
-    state: int, data: UInt8Array, begin: int, end: int, byte_class: UInt8Array, transitions: npt.NDArray[np.int32]
+    state: int,
+    data: UInt8Array,
+    begin: int,
+    end: int,
+    byte_class: UInt8Array,
+    row_of: Int32Array,
+    only: npt.NDArray[np.int32],
+    blocks: npt.NDArray[np.int32],
+    targets: npt.NDArray[np.int32],
 ) -> int:
-    """The state after `data[begin:end]`, `DEAD`, or `UNKNOWN` if some transition is not computed yet. Reads only: needs no lock."""
+    """The state after `data[begin:end]`, `DEAD`, or `UNKNOWN` if some transition is not computed yet. Reads only: needs no lock.
+
+    Another thread may fill the tables meanwhile and grow some of them: what lies beyond these arrays is unknown too.
+    """
     for i in range(begin, end):
-        state = wide(transitions[state, byte_class[data[i]]])
+        column = wide(byte_class[data[i]])
+        if state >= row_of.shape[0] or row_of[state] >= blocks.shape[0]:
+            return UNKNOWN
+        row = row_of[state]
+        if row < 0:
+            state = wide(only[state, 1]) if only[state, 0] == column else wide(DEAD)
+        else:
+            block = blocks[row, column >> BLOCK_BITS]
+            if block < 0 or block >= targets.shape[0]:
+                return UNKNOWN
+            state = wide(targets[block, column & (BLOCK - 1)])
         if state < 0:
             return state
     return state
@@ -320,17 +426,9 @@ def advance(state: int, data: UInt8Array, begin: int, end: int, nfa: ByteNfa, df
 @njit(nogil=True, cache=True)
 def only_byte(state: int, nfa: ByteNfa, dfa: DfaTables) -> int:
     """The byte that must come next in `state`; -1 if the text may end here or several bytes or special tokens may follow."""
-    if dfa.accepting[state]:
+    if dfa.accepting[state] or dfa.row_of[state] >= 0 or dfa.only[state, 0] < 0:
         return -1
-    only = -1
-    for i in range(dfa.set_offsets[state], dfa.set_offsets[state + 1]):
-        inner = (dfa.set_items[i] >> STATE_BITS) & STATE_MASK
-        for edge in range(nfa.inner_offsets[inner], nfa.inner_offsets[inner + 1]):
-            low = wide(nfa.inner_low[edge])
-            if low != nfa.inner_high[edge] or (only >= 0 and only != low):
-                return -1
-            only = low
-    return wide(nfa.class_byte[only])
+    return wide(nfa.class_byte[dfa.only[state, 0]])
 
 
 @njit(nogil=True, cache=True)
@@ -423,29 +521,3 @@ def mark_live(table: Int32Array, live: UInt8Array) -> None:
                     live[state] = 1
                     changed = True
                     break
-
-
-@njit(nogil=True, cache=True)
-def spread_back(arrows: Int32Array, flags: UInt8Array) -> None:
-    """Mark in `flags`, uint8 [N], every state with an arrow, int32 [*, 3] (source, target, partner), to two marked states."""
-    changed = True
-    while changed:
-        changed = False
-        for i in range(arrows.shape[0] - 1, -1, -1):
-            if not flags[arrows[i, 0]] and flags[arrows[i, 1]] and flags[arrows[i, 2]]:
-                flags[arrows[i, 0]] = 1
-                changed = True
-
-
-@njit(nogil=True, cache=True)
-def spread_on(arrows: Int32Array, allowed: UInt8Array, flags: UInt8Array) -> None:
-    """Mark in `flags`, uint8 [N], both ends of every arrow from a marked state whose ends are both in `allowed`, uint8 [N]."""
-    changed = True
-    while changed:
-        changed = False
-        for i in range(arrows.shape[0]):
-            target, partner = arrows[i, 1], arrows[i, 2]
-            if flags[arrows[i, 0]] and allowed[target] and allowed[partner] and not (flags[target] and flags[partner]):
-                flags[target] = 1
-                flags[partner] = 1
-                changed = True

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 import numpy as np
 
 from sglang_lite.grammar.errors import UnsupportedGrammarError
+from sglang_lite.grammar.nfa import Int32Array
 from sglang_lite.grammar.rules import components
+from sglang_lite.grammar.spread_kernels import enter_first
 from sglang_lite.grammar.trimming import Trimmed
+
+_FIRST_ROOM = 1024
 
 
 def refuse_left_recursion(trimmed: Trimmed) -> None:
@@ -19,55 +21,43 @@ def refuse_left_recursion(trimmed: Trimmed) -> None:
     Raises:
         UnsupportedGrammarError: naming the rules of the circle.
     """
-    search = _Search(trimmed)
-    nullable: set[str] = set()
-    entered = {name: search.entered_first(name, nullable) for name in trimmed.live_rules}
-    while more := {name for name, (_, ends) in entered.items() if ends} - nullable:
-        nullable |= more
-        entered = {name: search.entered_first(name, nullable) for name in trimmed.live_rules}
-    edges = {name: {inner for inner, _ in first} for name, (first, _) in entered.items()}
+    names = list(trimmed.graph.names)
+    found = _entered_first(trimmed, names)
+    edges: dict[str, set[str]] = {name: set() for name in trimmed.live_rules}
+    inside: set[tuple[str, str]] = set()
+    for rule, inner, behind in found.tolist():
+        edges[names[rule]].add(names[inner])
+        if not trimmed.bare_ends[behind]:
+            inside.add((names[rule], names[inner]))
     for group in components(edges):
-        members = set(group)
-        if any(inner in members and not last for name in group for inner, last in entered[name][0]):
-            circle = " -> ".join([*group[::-1], group[-1]])
-            raise UnsupportedGrammarError(
-                f"building a grammar: left recursion ({circle}): a rule begins with itself before any character is read; "
-                "write it as a repetition"
-            )
+        if len(group) > 1 or group[0] in edges[group[0]]:
+            members = set(group)
+            if any((name, inner) in inside for name in group for inner in edges[name] & members):
+                circle = " -> ".join([*group[::-1], group[-1]])
+                raise UnsupportedGrammarError(
+                    f"building a grammar: left recursion ({circle}): a rule begins with itself before any character is read; "
+                    "write it as a repetition"
+                )
 
 
-class _Search:
-    """What can be reached in an automaton without a byte."""
+def _entered_first(trimmed: Trimmed, names: list[str]) -> Int32Array:
+    """int32 [*, 3]: (rule, rule entered before a byte, state behind it), rules by their place in `names`."""
+    borders = np.array([trimmed.live_rules.get(name, (-1, -1)) for name in names], np.int32)
+    num_states = len(trimmed.bare_ends)
+    empty_offsets, empty = _by_source(trimmed.empty, num_states)
+    ref_offsets, refs = _by_source(trimmed.refs, num_states)
+    empty_targets, entered = np.ascontiguousarray(empty[:, 2]), np.ascontiguousarray(refs[:, 1:])
+    room = _FIRST_ROOM
+    while True:
+        found = np.empty((room, 3), np.int32)
+        nullable = np.zeros(len(names), np.uint8)
+        count = enter_first(empty_offsets, empty_targets, ref_offsets, entered, borders, nullable, found)
+        if count >= 0:
+            return found[:count]
+        room *= 4
 
-    def __init__(self, trimmed: Trimmed) -> None:
-        self._rules = trimmed.live_rules
-        names = list(trimmed.graph.names)
-        empty = trimmed.empty[np.argsort(trimmed.empty[:, 0], kind="stable")]
-        self._sources, self._targets = empty[:, 0], empty[:, 2]
-        self._refs: dict[int, list[tuple[str, int, bool]]] = defaultdict(list)
-        for source, index, target in trimmed.refs.tolist():
-            self._refs[source].append((names[index], target, bool(trimmed.bare_ends[target])))
 
-    def _empty(self, state: int) -> list[int]:
-        begin, end = np.searchsorted(self._sources, [state, state + 1])
-        return self._targets[begin:end].tolist()
-
-    def entered_first(self, name: str, nullable: set[str]) -> tuple[set[tuple[str, bool]], bool]:
-        """The rules that `name` enters before a byte (each with whether it is the last thing done), and whether its end is reached so."""
-        entry, end = self._rules[name]
-        found: set[tuple[str, bool]] = set()
-        seen: set[int] = set()
-        waiting = [entry]
-        ends = False
-        while waiting:
-            state = waiting.pop()
-            if state in seen:
-                continue
-            seen.add(state)
-            ends |= state == end
-            waiting += self._empty(state)
-            for inner, behind, last in self._refs.get(state, ()):
-                found.add((inner, last))
-                if inner in nullable:
-                    waiting.append(behind)
-        return found, ends
+def _by_source(arrows: Int32Array, num_states: int) -> tuple[Int32Array, Int32Array]:
+    offsets = np.zeros(num_states + 1, np.int32)
+    np.cumsum(np.bincount(arrows[:, 0], minlength=num_states), out=offsets[1:])
+    return offsets, arrows[np.argsort(arrows[:, 0], kind="stable")]

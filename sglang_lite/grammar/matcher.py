@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -10,7 +11,9 @@ from sglang_lite.grammar.bitmask import Bitmask, words_to_flags
 from sglang_lite.grammar.compiled import CompiledGrammar, TokenMask
 from sglang_lite.grammar.errors import InvalidBitmaskError, InvalidRollbackError
 from sglang_lite.grammar.jump import CONTEXT_TOKENS
+from sglang_lite.grammar.tables import StaleStateError
 
+T = TypeVar("T")
 _ENDED = -2  # behind an end token; beside the states of the grammar, which are -1 and up
 
 
@@ -35,7 +38,7 @@ class GrammarMatcher:
     @property
     def is_accepting(self) -> bool:
         """Whether the tokens so far spell a whole text of the grammar; end tokens are legal exactly then."""
-        return self._state == _ENDED or self.compiled.is_accepting(self._state)
+        return self._state == _ENDED or self._ask(self.compiled.is_accepting)
 
     @property
     def is_terminated(self) -> bool:
@@ -120,7 +123,7 @@ class GrammarMatcher:
 
     def forced_bytes(self) -> bytes:
         """The bytes that every legal continuation begins with, as far as they are singular edges; b"" if there is a choice."""
-        return b"" if self._state == _ENDED else self.compiled.forced(self._state).data
+        return b"" if self._state == _ENDED else self._ask(self.compiled.forced).data
 
     def jump_forward(self, before: Sequence[int] = ()) -> list[int]:
         """The tokens that must come next, as far as the tokenizer would write exactly these whatever follows; none is accepted yet.
@@ -135,13 +138,27 @@ class GrammarMatcher:
             return []
         missing = CONTEXT_TOKENS - len(self._tokens)
         context = [*before[-missing:], *self._tokens] if missing > 0 else self._tokens
-        return self.compiled.forced_tokens(self._state, context)
+        return self._ask(lambda state: self.compiled.forced_tokens(state, context))
 
     def _mask(self) -> TokenMask:
-        return self.compiled.end_mask if self._state == _ENDED else self.compiled.mask(self._state)
+        return self.compiled.end_mask if self._state == _ENDED else self._ask(self.compiled.mask)
 
     def _after(self, token_id: int) -> int:
         """The state behind `token_id`, or -1 if it is not legal."""
         if token_id in self.compiled.vocab.eos_ids:
             return _ENDED if self.is_accepting else -1
-        return -1 if self._state == _ENDED else self.compiled.advance_token(self._state, token_id)
+        if self._state == _ENDED:
+            return -1
+        try:
+            return self.compiled.advance_token(self._state, token_id)
+        except StaleStateError:
+            return self._ask(lambda state: self.compiled.advance_token(state, token_id))
+
+    def _ask(self, question: Callable[[int], T]) -> T:
+        """The answer for the state, which is looked for again by the accepted tokens where the tables have begun anew."""
+        try:
+            return question(self._state)
+        except StaleStateError:
+            with self.compiled.replayed(self._tokens) as states:
+                *self._history, self._state = states
+                return question(self._state)

@@ -94,7 +94,8 @@ class ByteDfa(NamedTuple):
         offsets: int32 [S + 1]; rows of `edges`.
         edges: int32 [*, 4]; (low byte, high byte, next state or -1, 1 if the text may end after it), ascending in a row.
         accepts_empty: whether the empty text is accepted.
-        covers: bit i if it reads one character and any of slice set i; all bits and `ANY_TEXT` if it reads longer texts.
+        covers: bit i if it reads one character and any of slice set i; all bits and `ANY_TEXT` if it reads longer texts. Of an
+            automaton without edges: bit i if texts of characters of slice set i may follow without end.
     """
 
     offsets: Int32Array

@@ -53,6 +53,12 @@ def literal_dfa(data: bytes) -> ByteDfa:
     return ByteDfa(np.arange(len(data) + 1, dtype=np.int32), edges, accepts_empty=False, covers=0)
 
 
+@lru_cache(maxsize=512)
+def open_dfa(charset: CharSet) -> ByteDfa:
+    """An automaton that reads nothing and only tells, to who makes masks, which characters may follow without end."""
+    return ByteDfa(np.zeros(2, np.int32), np.empty((0, 4), np.int32), accepts_empty=False, covers=covered_sets(charset))
+
+
 def choices_dfa(texts: tuple[bytes, ...]) -> ByteDfa:
     """Exactly the sorted, distinct `texts` as a tree: common beginnings share their states."""
     rows: list[list[tuple[int, int, int, int]]] = [[]]

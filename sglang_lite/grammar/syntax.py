@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from sglang_lite.grammar.charset import NOTHING, CharSet
+from sglang_lite.grammar.hashing import Hashed, hashed_once
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,8 +16,9 @@ class Bytes:
     data: bytes
 
 
+@hashed_once
 @dataclass(frozen=True, slots=True)
-class Chars:
+class Chars(Hashed):
     """One character of a set, in UTF-8."""
 
     charset: CharSet
@@ -29,29 +31,38 @@ class TextEdge:
     end: bool
 
 
+@hashed_once
 @dataclass(frozen=True, slots=True)
-class Concat:
+class Concat(Hashed):
     """The parts one after the other."""
 
     parts: tuple[Node, ...]
 
 
+@hashed_once
 @dataclass(frozen=True, slots=True)
-class Alternate:
-    """Any one of the options; all are tried at once, so their order means nothing."""
+class Alternate(Hashed):
+    """Any one of the options; all are tried at once, so their order means nothing.
+
+    `open_to` changes nothing: it tells that any characters of the set, however many, begin a text of this node or of what follows it.
+    Masks of such places need not try token by token.
+    """
 
     options: tuple[Node, ...]
+    open_to: CharSet | None = None
 
 
+@hashed_once
 @dataclass(frozen=True, slots=True)
-class Choices:
+class Choices(Hashed):
     """Any one of the byte strings `texts`, which are sorted and distinct; one may begin with another."""
 
     texts: tuple[bytes, ...]
 
 
+@hashed_once
 @dataclass(frozen=True, slots=True)
-class Repeat:
+class Repeat(Hashed):
     """`low` up to `high` copies of `item`; None is no upper bound."""
 
     item: Node
@@ -66,24 +77,27 @@ class Ref:
     name: str
 
 
+@hashed_once
 @dataclass(frozen=True, slots=True)
-class Both:
+class Both(Hashed):
     """Texts that are in `left` and in `right`. Neither side refers to a recursive rule or a special token."""
 
     left: Node
     right: Node
 
 
+@hashed_once
 @dataclass(frozen=True, slots=True)
-class Without:
+class Without(Hashed):
     """Texts that are in `left` and not in `right`. Neither side refers to a recursive rule or a special token."""
 
     left: Node
     right: Node
 
 
+@hashed_once
 @dataclass(frozen=True, slots=True)
-class Whole:
+class Whole(Hashed):
     """The texts of `item`, whose position tests speak of the part that `item` matches, not of the text around it.
 
     Sides of `Both` and `Without` are read so without being wrapped. No references to recursive rules inside.

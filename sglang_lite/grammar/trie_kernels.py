@@ -11,6 +11,7 @@ import numpy as np
 from numba import njit
 
 from sglang_lite.grammar.kernels import (
+    CELL_SHIFT,
     DEAD,
     MARK,
     OPEN_NEXT,
@@ -19,7 +20,9 @@ from sglang_lite.grammar.kernels import (
     UNKNOWN,
     DfaTables,
     enter,
+    known,
     next_state,
+    remember,
     step,
 )
 from sglang_lite.grammar.nfa import ANY_TEXT, STATE_BITS, ByteDfa, ByteNfa, Int32Array, Int64Array, UInt8Array, wide
@@ -30,6 +33,7 @@ ENDLESS, CUT, OPEN = 2, 1, 0
 MAX_LEVEL = 16  # characters; longer tokens are walked where only a bounded number of characters is certain
 ALL_LEVELS = MAX_LEVEL + 1
 SPACED = 1  # the part of the tokens that begin with a space
+_LOOP = -2  # in place of a count
 _MAX_PAIRS = 64  # of a slice's places and states; beyond them the slice is given up for the state
 
 
@@ -124,7 +128,7 @@ def walk(state: int, span: Int32Array, trie: TrieArrays, words: Int32Array, nfa:
         depth = trie.depth[node]
         byte_class = wide(nfa.byte_class[trie.byte[node]])
         source = wide(path[depth - 1])
-        target = wide(dfa.transitions[source, byte_class])
+        target = known(source, byte_class, dfa)
         if target == UNKNOWN:
             target = step(source, byte_class, nfa, dfa)
             if target < DEAD:
@@ -214,9 +218,16 @@ def certain_levels(state: int, index: int, nfa: ByteNfa, dfa: DfaTables) -> tupl
         covers = nfa.inner_covers[(item >> STATE_BITS) & STATE_MASK]
         if not covers & bit:
             continue
+        inner = (item >> STATE_BITS) & STATE_MASK
+        if nfa.inner_offsets[inner] == nfa.inner_offsets[inner + 1]:  # reads nothing, only tells
+            return ALL_LEVELS, ENDLESS
         level, outcome = 1, OPEN
         if not covers & ANY_TEXT:
-            level, outcome = _covered(wide(item & STATE_MASK), bit, nfa, dfa)
+            behind = wide(item & STATE_MASK)
+            cell = wide(item >> CELL_SHIFT)
+            if nfa.pops[behind] and cell != 0:  # a rule for one character, as in bounded strings: go on behind it
+                behind = wide(dfa.cell_return[cell])
+            level, outcome = _covered(behind, bit, nfa, dfa)
         if outcome == ENDLESS or level == MAX_LEVEL or level < DEAD:
             return level, outcome
         best = max(best, level)
@@ -240,14 +251,11 @@ def _covered(behind: int, bit: int, nfa: ByteNfa, dfa: DfaTables) -> tuple[int, 
             while height > 0:
                 height -= 1
                 state = wide(dfa.stack[height])
-                for edge in range(nfa.call_offsets[state], nfa.call_offsets[state + 1]):
-                    covers = nfa.inner_covers[nfa.call_inner[edge]]
-                    if covers & bit and not covers & ANY_TEXT:
-                        if nfa.call_return[edge] == origin:
-                            return ALL_LEVELS, ENDLESS
-                        found = _add_once(wide(nfa.call_return[edge]), following, wide(found))
-                        if found < 0:
-                            return level, OPEN
+                found = _behind_one(state, origin, bit, following, wide(found), nfa)
+                if found == _LOOP:
+                    return ALL_LEVELS, ENDLESS
+                if found < 0:
+                    return level, OPEN
                 for edge in range(nfa.empty_offsets[state], nfa.empty_offsets[state + 1]):
                     height = enter(wide(0), wide(nfa.empty_targets[edge]), height, dfa)
                     if height < 0:
@@ -262,6 +270,46 @@ def _covered(behind: int, bit: int, nfa: ByteNfa, dfa: DfaTables) -> tuple[int, 
 
 
 @njit(nogil=True, cache=True)
+def _behind_one(state: int, origin: int, bit: int, following: Int64Array, count: int, nfa: ByteNfa) -> int:
+    """Add to `following[:count]` the states behind edges of `state` that read any character of the set.
+
+    Returns the new count, -1 if there is no room, `_LOOP` if one of them is `origin`.
+    """
+    for edge in range(nfa.call_offsets[state], nfa.call_offsets[state + 1]):
+        if _covers_one(wide(nfa.call_inner[edge]), bit, nfa):
+            if nfa.call_return[edge] == origin:
+                return _LOOP
+            count = _add_once(wide(nfa.call_return[edge]), following, wide(count))
+            if count < 0:
+                return count
+    for edge in range(nfa.ref_offsets[state], nfa.ref_offsets[state + 1]):
+        after = wide(nfa.ref_return[edge])
+        if after >= 0 and _reads_one(wide(nfa.ref_entry[edge]), bit, nfa):
+            if after == origin:
+                return _LOOP
+            count = _add_once(after, following, wide(count))
+            if count < 0:
+                return count
+    return count
+
+
+@njit(nogil=True, cache=True)
+def _covers_one(inner: int, bit: int, nfa: ByteNfa) -> bool:
+    """Whether an edge that begins at `inner` reads one character, and any of the set."""
+    covers = nfa.inner_covers[inner]
+    return (covers & bit) != 0 and (covers & ANY_TEXT) == 0 and nfa.inner_offsets[inner] < nfa.inner_offsets[inner + 1]
+
+
+@njit(nogil=True, cache=True)
+def _reads_one(entry: int, bit: int, nfa: ByteNfa) -> bool:
+    """Whether the rule that begins at `entry` is seen at once to have every single character of the set as a text."""
+    for edge in range(nfa.call_offsets[entry], nfa.call_offsets[entry + 1]):
+        if _covers_one(wide(nfa.call_inner[edge]), bit, nfa) and nfa.pops[nfa.call_return[edge]]:
+            return True
+    return False
+
+
+@njit(nogil=True, cache=True)
 def safe_levels(state: int, rows: ByteDfa, index: int, entry: int, nfa: ByteNfa, dfa: DfaTables) -> tuple[int, int]:
     """How many characters of set `index` (`rows` spells one from its state `entry`) may follow `state`, whatever they are.
 
@@ -269,12 +317,16 @@ def safe_levels(state: int, rows: ByteDfa, index: int, entry: int, nfa: ByteNfa,
     """
     level = 0
     while level < MAX_LEVEL:
-        target = wide(dfa.slice_next[state, index])
+        if dfa.row_of[state] < 0:  # one byte at most
+            return level, OPEN
+        target = known(state, wide(nfa.class_byte.shape[0] + index), dfa)
         if target == UNKNOWN:
             target = _read_one(state, rows, entry, nfa, dfa)
             if target < DEAD and target != OPEN_NEXT:
                 return target, 0
-            dfa.slice_next[state, index] = target
+            full = remember(state, wide(nfa.class_byte.shape[0] + index), wide(target), dfa)
+            if full < 0:
+                return full, 0
         if target == state:
             return ALL_LEVELS, ENDLESS
         if target < 0:

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from sglang_lite.grammar.graph import Arrows, Graph
-from sglang_lite.grammar.kernels import spread_back, spread_on
+from sglang_lite.grammar.graph import Graph
 from sglang_lite.grammar.nfa import Int32Array, UInt8Array
+from sglang_lite.grammar.spread_kernels import spread_back, spread_on
 
 
 class Trimmed:
@@ -32,7 +32,7 @@ class Trimmed:
         size = graph.num_states
         entries = np.array([borders[name][0] for name in graph.names], np.int32)
         exits = np.array([accept, *(last for _, last in borders.values())], np.int32)
-        empty, edges, refs, specials = map(_array, (graph.empty, graph.edges, graph.refs, graph.specials))
+        empty, edges, refs, specials = (kind.rows() for kind in (graph.empty, graph.edges, graph.refs, graph.specials))
         arrows = np.concatenate(
             [
                 *(kind[:, [0, 2, 2]] for kind in (empty, edges, specials)),
@@ -72,10 +72,6 @@ class Trimmed:
             for name, (first, last) in borders.items()
             if name in graph.names and live[first]
         }
-
-
-def _array(arrows: Arrows) -> Int32Array:
-    return np.array([arrows.source, arrows.carried, arrows.target], np.int32).T
 
 
 def _live(arrows: Int32Array, start: int, exits: Int32Array, size: int) -> UInt8Array:

@@ -66,7 +66,7 @@ class TokenVocab:
         data, offsets: uint8 [*], int32 [V + 1]; bytes of token i are `data[offsets[i] : offsets[i + 1]]`, none for special ones.
         eos_words: int32 [ceil(V / 32)]; the bitmask of the end tokens.
         trie: all tokens with bytes.
-        encode: as given.
+        encode, cache_dir: as given.
 
     Raises:
         InvalidVocabularyError: an id lies outside the vocabulary, or an entry is neither bytes nor None.
@@ -86,6 +86,7 @@ class TokenVocab:
         self.eos_ids = tuple(sorted(set(eos_ids)))
         self.special_ids = frozenset(special_ids) | frozenset(self.eos_ids)
         self.encode = encode
+        self.cache_dir = None if cache_dir is None else Path(cache_dir)
         self._check(token_bytes)
         texts = [b"" if piece is None or i in self.special_ids else piece for i, piece in enumerate(token_bytes)]
         texts += [b""] * (self.vocab_size - len(texts))
@@ -95,7 +96,7 @@ class TokenVocab:
         self.data: UInt8Array = np.frombuffer(b"".join(texts), np.uint8).copy()
         self.eos_words = ids_to_words(self.eos_ids, self.vocab_size)
         self.digest = self._digest()
-        self.trie = self._load_or_build(texts, None if cache_dir is None else Path(cache_dir))
+        self.trie = self._load_or_build(texts, self.cache_dir)
 
     @classmethod
     def from_tokenizer(

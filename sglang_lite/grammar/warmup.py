@@ -22,6 +22,7 @@ def compile_all() -> None:
     while matcher.accept_tokens([1, 2]):
         matcher.allowed_ids()
     compiled.compressed()
+    GrammarCompiler(vocab).compile_ebnf('root ::= "a" root? "b"').accepts("aabb")
     are_disjoint(parse_regex("a+"), parse_regex("b+"))
     tables = LazyTables(build_nfa(parse_regex("a")), max_bytes=1 << 20)
     tables.spans_end(np.zeros(1, np.uint8), tables.start, vocab.trie)

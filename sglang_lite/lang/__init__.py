@@ -48,22 +48,35 @@ from sglang_lite.lang.results import BatchReport, read_results
 from sglang_lite.lang.sgl_function import SglFunction
 from sglang_lite.lang.state import ProgramState
 from sglang_lite.lang.summary import UsageTotals, count_usage
+from sglang_lite.lang.tool_loop import ToolLoopError, tool_loop, tool_loop_async
+from sglang_lite.lang.tools.values import ToolCall, ToolReply
+from sglang_lite.lang.typed.describe import describe_type
+from sglang_lite.lang.typed.gens import RETRY_TEXT, SglTypedGen
+from sglang_lite.lang.typed.limits import Limits
+from sglang_lite.records.record import RunRecord
 
 __all__ = [
+    "RETRY_TEXT",
     "Anthropic",
     "BatchReport",
     "ChoicesDecision",
     "ChoicesSamplingMethod",
+    "Limits",
     "LiteLLM",
     "OpenAI",
     "ProgramState",
     "ProgramStateGroup",
     "RunOptions",
+    "RunRecord",
     "RuntimeEndpoint",
     "ScriptError",
     "ScriptedBackend",
     "ScriptedCall",
     "SglFunction",
+    "SglTypedGen",
+    "ToolCall",
+    "ToolLoopError",
+    "ToolReply",
     "UsageTotals",
     "VertexAI",
     "assistant",
@@ -71,6 +84,7 @@ __all__ = [
     "assistant_end",
     "backend_scope",
     "count_usage",
+    "describe_type",
     "flush_cache",
     "function",
     "gen",
@@ -91,6 +105,8 @@ __all__ = [
     "system_begin",
     "system_end",
     "token_length_normalized",
+    "tool_loop",
+    "tool_loop_async",
     "unconditional_likelihood_normalized",
     "user",
     "user_begin",

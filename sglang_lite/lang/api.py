@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 from sglang_lite.errors import GrammarError, RequestError, UnsupportedError
 from sglang_lite.lang.choices import ChoicesSamplingMethod, token_length_normalized
@@ -28,23 +28,108 @@ from sglang_lite.lang.ir import (
 from sglang_lite.lang.reasoning import thinking_format
 from sglang_lite.lang.sampling import as_tuple, dtype_name
 from sglang_lite.lang.sgl_function import SglFunction
+from sglang_lite.lang.tools.gens import Thinking, extended_gen
+from sglang_lite.lang.typed.describe import typed_gen
+from sglang_lite.lang.typed.gens import SglTypedGen, read_retries
+
+T = TypeVar("T")
 
 
 @overload
 def function(func: Callable[..., Any]) -> SglFunction: ...
 @overload
 def function(
-    func: None = None, num_api_spec_tokens: int | None = None
+    func: None = None, num_api_spec_tokens: int | None = None, *, lazy: bool = False, pure: bool = False
 ) -> Callable[[Callable[..., Any]], SglFunction]: ...
 def function(
-    func: Callable[..., Any] | None = None, num_api_spec_tokens: int | None = None
+    func: Callable[..., Any] | None = None,
+    num_api_spec_tokens: int | None = None,
+    *,
+    lazy: bool = False,
+    pure: bool = False,
 ) -> SglFunction | Callable[[Callable[..., Any]], SglFunction]:
-    """Make a program of a function whose first parameter is `s`; usable bare or called."""
+    """Make a program of a function whose first parameter is `s`; usable bare or called.
+
+    Args:
+        lazy: in the body `s[name]` is a reference. `t += s[name]` waits for nothing, so that a whole program reaches the
+            backend at once; formatting it, comparing it, and so on, waits as ever.
+        pure: the body does nothing but append, and depends on its arguments alone: it is lazy, and `run_batch` sends
+            it once with rows of arguments where it can be followed without values.
+    """
     if func is not None:
-        return SglFunction(func, num_api_spec_tokens)
-    return lambda inner: SglFunction(inner, num_api_spec_tokens)
+        return SglFunction(func, num_api_spec_tokens, lazy=lazy, pure=pure)
+    return lambda inner: SglFunction(inner, num_api_spec_tokens, lazy=lazy, pure=pure)
 
 
+@overload
+def gen(
+    name: str | None = None,
+    max_tokens: int | None = None,
+    min_tokens: int | None = None,
+    n: int | None = None,
+    stop: str | Sequence[str] | None = None,
+    stop_token_ids: Sequence[int] | None = None,
+    stop_regex: str | Sequence[str] | None = None,
+    temperature: float | None = None,
+    top_p: float | None = None,
+    top_k: int | None = None,
+    min_p: float | None = None,
+    frequency_penalty: float | None = None,
+    presence_penalty: float | None = None,
+    ignore_eos: bool | None = None,
+    return_logprob: bool | None = None,
+    logprob_start_len: int | None = None,
+    top_logprobs_num: int | None = None,
+    return_text_in_logprobs: bool | None = None,
+    dtype: type | str | None = None,
+    choices: Sequence[str] | None = None,
+    choices_method: ChoicesSamplingMethod | None = None,
+    regex: str | None = None,
+    json_schema: str | Mapping[str, Any] | None = None,
+    *,
+    type: type[T],
+    retries: int | None = None,
+    retry_text: str | bool | None = None,
+    describe: bool = False,
+    check: Callable[[T], object] | None = None,
+) -> SglTypedGen[T]: ...
+@overload
+def gen(
+    name: str | None = None,
+    max_tokens: int | None = None,
+    min_tokens: int | None = None,
+    n: int | None = None,
+    stop: str | Sequence[str] | None = None,
+    stop_token_ids: Sequence[int] | None = None,
+    stop_regex: str | Sequence[str] | None = None,
+    temperature: float | None = None,
+    top_p: float | None = None,
+    top_k: int | None = None,
+    min_p: float | None = None,
+    frequency_penalty: float | None = None,
+    presence_penalty: float | None = None,
+    ignore_eos: bool | None = None,
+    return_logprob: bool | None = None,
+    logprob_start_len: int | None = None,
+    top_logprobs_num: int | None = None,
+    return_text_in_logprobs: bool | None = None,
+    dtype: type | str | None = None,
+    choices: Sequence[str] | None = None,
+    choices_method: ChoicesSamplingMethod | None = None,
+    regex: str | None = None,
+    json_schema: str | Mapping[str, Any] | None = None,
+    *,
+    type: Any = None,
+    retries: int | None = None,
+    retry_text: str | bool | None = None,
+    describe: bool = False,
+    check: Callable[[Any], object] | None = None,
+    tools: Sequence[Any] | None = None,
+    tool_choice: str | Mapping[str, Any] | None = None,
+    thinking: Thinking | None = None,
+    keep_thinking: bool = False,
+    thinking_marks: tuple[str, str] | None = None,
+) -> SglExpr: ...
 def gen(  # noqa: PLR0913 - the names and their order are SGLang's
     name: str | None = None,
     max_tokens: int | None = None,
@@ -69,43 +154,62 @@ def gen(  # noqa: PLR0913 - the names and their order are SGLang's
     choices_method: ChoicesSamplingMethod | None = None,
     regex: str | None = None,
     json_schema: str | Mapping[str, Any] | None = None,
+    *,
+    type: Any = None,
+    retries: int | None = None,
+    retry_text: str | bool | None = None,
+    describe: bool = False,
+    check: Callable[[Any], object] | None = None,
+    tools: Sequence[Any] | None = None,
+    tool_choice: str | Mapping[str, Any] | None = None,
+    thinking: Thinking | None = None,
+    keep_thinking: bool = False,
+    thinking_marks: tuple[str, str] | None = None,
 ) -> SglExpr:
     """Generate, and call the result `name`; an argument that is None takes the run's default.
 
     With `choices` it is `select(name, choices, ..., choices_method)`, and the other arguments have no say.
     `dtype`: int, float, str or bool; the value is text of that form all the same. `json_schema`: a schema as a JSON
-    text or a dict.
+    text or a dict. `type`: the text is held to the form of this type, and the value is of it; a schema or a type ends the
+    text, so that only a `max_tokens` of the gen's own limits it.
+
+    Args:
+        retries: how many more tries where a text is no value of the type (or `check` refuses it), or was cut: then with
+            twice the `max_tokens`.
+        retry_text: appended before a further try, with `{text}` and `{error}` put in; True: `RETRY_TEXT`. None: the same
+            prompt with another seed.
+        describe: put what the type or schema allows into the prompt, before the gen.
+        check: gets the value, and raises `ValueError` where it is not good.
+        tools: functions, tools in OpenAI's form or pydantic models that the model may call; the value is a `ToolReply`.
+        tool_choice: `auto`, `none`, `required` (one call), or the name of the tool that must be called.
+        thinking: `auto` (as the model likes), `off`, or a limit in tokens; the value is the answer, the constraint holds
+            for it alone, and `s.get_reasoning(name)` gives the thinking.
+        keep_thinking: it stays in the text, as far as the model's template keeps it.
+        thinking_marks: around the thinking, in place of the model's own.
 
     Raises:
-        RequestError: (a ValueError) a regex, a schema, choices or a dtype that cannot be used.
+        RequestError: (a ValueError) a regex, a schema, choices, a dtype or a type that cannot be used; retries with
+            nothing to check, or such that every try would be the same.
     """
+    own = {"type": type, "retries": retries, "retry_text": retry_text, "describe": describe or None, "check": check}
     if choices is not None:
+        _refuse_beside_choices(name, own | {"tools": tools, "tool_choice": tool_choice, "thinking": thinking})
         return select(name, choices, temperature or 0.0, choices_method or token_length_normalized)
     if regex is not None:
         _check_regex(regex)
-    return SglGen(
-        name,
-        max_tokens,
-        min_tokens,
-        n,
-        as_tuple("stop", stop),
-        as_tuple("stop_token_ids", stop_token_ids),
-        as_tuple("stop_regex", stop_regex),
-        temperature,
-        top_p,
-        top_k,
-        min_p,
-        frequency_penalty,
-        presence_penalty,
-        ignore_eos,
-        return_logprob,
-        logprob_start_len,
-        top_logprobs_num,
-        return_text_in_logprobs,
-        dtype_name(dtype),
-        regex,
-        _schema_text(json_schema),
-    )
+    lengths = (name, max_tokens, min_tokens, n)
+    stops = (as_tuple("stop", stop), as_tuple("stop_token_ids", stop_token_ids), as_tuple("stop_regex", stop_regex))
+    sampling = (temperature, top_p, top_k, min_p, frequency_penalty, presence_penalty, ignore_eos)
+    logprobs = (return_logprob, logprob_start_len, top_logprobs_num, return_text_in_logprobs)
+    made = SglGen(*lengths, *stops, *sampling, *logprobs, dtype_name(dtype), regex, _schema_text(json_schema))
+    if any(value is not None for value in own.values()):
+        made = typed_gen(made, type, check, read_retries(retries, retry_text, temperature), describe)
+    return extended_gen(made, tools, tool_choice, thinking, keep_thinking, thinking_marks)
+
+
+def _refuse_beside_choices(name: str | None, arguments: Mapping[str, Any]) -> None:
+    if also := sorted(key for key, value in arguments.items() if value is not None):
+        raise RequestError(f"making gen {name!r}: got choices and {also}, expected one of them; use type=Literal[...]")
 
 
 def gen_int(  # noqa: PLR0913 - the names and their order are SGLang's

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextvars
-import hashlib
 import threading
 from collections.abc import Iterator, Sequence
 
@@ -13,6 +12,8 @@ from sglang_lite.lang.futures import wait_interruptibly
 from sglang_lite.lang.pool import MAX_THREADS, Lane, shared_pool
 from sglang_lite.lang.progress import ProgressBar
 from sglang_lite.lang.runner import Call
+from sglang_lite.lang.seeds import row_seed
+from sglang_lite.lang.session import enclosing_session
 from sglang_lite.lang.state import ProgramState
 
 AHEAD = 200
@@ -20,13 +21,6 @@ AHEAD = 200
 
 STUCK_SECONDS = 0.01
 """Without a body ending or waiting for so long, bodies are taken to sit in tools, and one more thread is added."""
-
-
-def row_seed(seed: int | None, row: int) -> int | None:
-    """The seed of a row: the same for the same two numbers on every machine; None for None."""
-    if seed is None:
-        return None
-    return int.from_bytes(hashlib.blake2b(f"{seed}/{row}".encode(), digest_size=8).digest(), "big") >> 1
 
 
 def thread_limit(num_threads: int | str) -> int:
@@ -47,6 +41,9 @@ class Batch:
 
     def __init__(self, calls: Sequence[Call], limit: int) -> None:
         self._calls = calls
+        outer = enclosing_session.get()
+        seed = calls[0].options.seed if calls else None
+        self._seed = outer.next_nested_seed() if seed is None and outer is not None else seed
         self._lane = Lane(limit)
         self._changed = threading.Condition()
         self._states: list[ProgramState | None] = [None] * len(calls)
@@ -71,18 +68,18 @@ class Batch:
         state = self._open_row(row)
         if state is not None:
             self._calls[row].run_body_quietly(state)
-            state.branch.session.on_end(lambda: self._end_row(row))
+            state.branch.session.on_end(lambda: self._end_row(row, state))
 
     async def _run_row_async(self, row: int) -> None:
         state = self._open_row(row)
         if state is not None:
             await self._calls[row].run_body_async_quietly(state)
-            state.branch.session.on_end(lambda: self._end_row(row))
+            state.branch.session.on_end(lambda: self._end_row(row, state))
 
     def _open_row(self, row: int) -> ProgramState | None:
         call = self._calls[row]
         try:
-            state = call.open(seed=row_seed(call.options.seed, row))
+            state = call.open(seed=row_seed(self._seed, row))
         except BaseException as error:  # noqa: BLE001 - no state to keep it on: the collector raises it
             with self._changed:
                 self._errors[row] = error
@@ -97,7 +94,9 @@ class Batch:
             state.cancel()
         return state
 
-    def _end_row(self, row: int) -> None:
+    def _end_row(self, row: int, state: ProgramState | None = None) -> None:
+        if state is not None:
+            self._calls[row].settle(state)
         with self._changed:
             self._has_ended[row] = True
             self._num_ended += 1

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from sglang_lite.errors import RequestError
-from sglang_lite.lang.batch import STUCK_SECONDS, row_seed
+from sglang_lite.lang.batch import STUCK_SECONDS
 from sglang_lite.lang.event_loop import shared_loop
 from sglang_lite.lang.futures import wait_interruptibly
 from sglang_lite.lang.pool import Lane, shared_pool
 from sglang_lite.lang.progress import ProgressBar
 from sglang_lite.lang.results import BatchReport, ResultsFile
 from sglang_lite.lang.runner import Call
+from sglang_lite.lang.seeds import row_seed
 from sglang_lite.lang.state import ProgramState
 
 
@@ -84,6 +85,8 @@ class Window:
             state.branch.session.on_end(lambda: self._end(row))
 
     def _end(self, row: Row) -> None:
+        if row.state is not None:
+            row.call.settle(row.state)
         with self._changed:
             self._ended.append(row)
             self._changed.notify_all()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
 
+from sglang_lite.chat_formats.thinking import ThinkingFormat
 from sglang_lite.errors import ProgramError, RequestError
 from sglang_lite.lang.choices import wire_name
 from sglang_lite.lang.futures import OpFuture
@@ -24,21 +26,34 @@ from sglang_lite.lang.ir import (
     flatten,
     need_expr,
 )
+from sglang_lite.lang.marks import Mark, Rewound
+from sglang_lite.lang.messages import GivenTurn, Happening, Message, closed_turns
+from sglang_lite.lang.races import ListsValue, RaceValue, VoteValue
 from sglang_lite.lang.reasoning import REASONING_SUFFIX, ThinkingPart, ThinkingValue, thinking_format
+from sglang_lite.lang.referring import as_symbol, ref_op
 from sglang_lite.lang.sampling import RunDefaults, resolve_gen
 from sglang_lite.lang.session import Session
-from sglang_lite.lang.symbols import SglArgument, SglRef, SglTextOf
+from sglang_lite.lang.symbols import SglArgument, SglLazyValue, SglRef, SglTextOf
+from sglang_lite.lang.tools.gens import SglThinking, SglToolGen
+from sglang_lite.lang.tools.values import ReplyReader, ThinkingToolValue, ToolValue
+from sglang_lite.lang.typed.attempts import Attempts, wanted_of
+from sglang_lite.lang.typed.gens import as_typed
 from sglang_lite.lang.values import GatherValue, OpValue, PlainValue, ScopeValue, Value
 from sglang_lite.request_tree import (
     ArgOp,
+    Backend,
+    CountOp,
     ForkOp,
     GenOp,
     JoinOp,
+    MarkOp,
     Op,
     RefOp,
+    RewindOp,
     RoleBeginOp,
     RoleEndOp,
     SelectOp,
+    TemplateOp,
     TextOp,
 )
 
@@ -49,13 +64,16 @@ JoinMode: TypeAlias = Literal["gather", "concat"]
 class Item:
     """One thing that happened on a branch, in order: an op, or a name that got a value without one.
 
-    `shown`: where the text of the op can be read before the op itself has it.
+    `shown`: where the text of the op can be read before the op itself has it. `message`: which one from outside begins
+    here. `is_hidden`: the text is the template's, not a message's.
     """
 
     future: OpFuture | None = None
     name: str | None = None
     value: Value | None = None
     shown: ThinkingPart | None = None
+    message: Message | None = None
+    is_hidden: bool = False
 
 
 class Branch:
@@ -75,7 +93,10 @@ class Branch:
         self._base = parent.position if parent else 0
         self._items: list[Item] = []
         self._role: str | None = parent._role if parent else None
+        self._template: dict[str, Any] = dict(parent._template) if parent else {}
+        """Variables of the chat template as they are here."""
         self._scopes: list[tuple[str, int]] = list(parent._scopes) if parent else []
+        self._rewound = Rewound()
 
     # --- history ---
 
@@ -84,20 +105,27 @@ class Branch:
         """How many items the history has."""
         return self._base + len(self._items)
 
-    def items(self, start: int = 0, stop: int | None = None) -> Iterator[Item]:
-        """The items of the history from `start` to `stop`, the inherited ones first."""
+    def items(self, start: int = 0, stop: int | None = None, *, with_rewound: bool = True) -> Iterator[Item]:
+        """The items of the history from `start` to `stop`, the inherited ones first.
+
+        Args:
+            with_rewound: also those that a rewind has taken back.
+        """
         owners: list[Branch] = [self]
         while owners[-1]._base > start and (parent := owners[-1]._parent) is not None:
             owners.append(parent)
         end = self.position if stop is None else stop
-        limits = [end, *(owner._base for owner in owners[:-1])]
+        limits = [self.position, *(owner._base for owner in owners[:-1])]
         for owner, limit in zip(reversed(owners), reversed(limits), strict=True):
             low, high = start - owner._base, min(limit, end) - owner._base
-            yield from owner._items[max(low, 0) : max(high, 0)]
+            for place, item in enumerate(owner._items[max(low, 0) : max(high, 0)], owner._base + max(low, 0)):
+                if with_rewound or not owner._rewound.has(place, limit):
+                    yield item
 
     def futures(self, start: int = 0, stop: int | None = None) -> list[OpFuture]:
-        """The ops of the history."""
-        return [item.future for item in self.items(start, stop) if item.future is not None]
+        """The ops of the text as it is: without what was taken back."""
+        items = self.items(start, stop, with_rewound=False)
+        return [item.future for item in items if item.future is not None]
 
     def bind(self, name: str, value: Value, occurrence: Value | None = None, future: OpFuture | None = None) -> None:
         """From here on `name` means `value`; `occurrence`: what this event added to it."""
@@ -154,9 +182,13 @@ class Branch:
             case SglVarScopeEnd(name=name):
                 self.end_scope(name)
             case SglSeparateReasoning(expr=inner, model_type=model_type):
-                self._separate(inner, model_type)
+                self._separate(inner, thinking_format(model_type), self.defaults)
+            case SglThinking():
+                self._think(expr)
             case SglArgument() | SglRef():
                 self._symbol(expr)
+            case SglLazyValue(expr=inner):
+                self._submit(inner)
             case _:
                 raise RequestError(
                     f"appending to a state: got a {type(expr).__name__}, which is no expression of this language"
@@ -167,11 +199,69 @@ class Branch:
             is_literal = literal or self._role is not None
             self._note(Item(self.session.add(lambda new: TextOp(new, self.number, text, is_literal))))
 
-    def _gen(self, expr: SglGen) -> None:
+    def _gen(self, expr: SglGen, kept_thinking: ThinkingFormat | None = None) -> None:
         params, logprob = resolve_gen(expr, self.defaults)
-        stream = self.session.is_streaming
-        future = self.session.add(lambda new: GenOp(new, self.number, expr.name, params, logprob, stream))
-        self._bind_op(expr.name, future)
+        if isinstance(expr, SglToolGen):
+            self._show_tools(expr)
+        wanted, hold = wanted_of(expr, params, is_call=isinstance(expr, SglToolGen))
+        own = as_typed(expr)
+        if own is not None and own.described:
+            self._text(own.described, literal=True)
+        stream = self.session.is_streaming and not hold  # what may be taken back is not shown
+        future = self.session.add(
+            lambda new: GenOp(new, self.number, expr.name, params, logprob, stream, hold),
+            attempts=None if wanted is None else Attempts(wanted, expr.name),
+        )
+        if kept_thinking is not None:
+            self._bind_thinking(expr, future, kept_thinking, None)
+        else:
+            self._bind_op(expr.name, future, value=self._tool_value(expr, future))
+
+    def _show_tools(self, expr: SglToolGen) -> None:
+        """From here on the model is shown these tools."""
+        if self._role != "assistant":
+            raise ProgramError(
+                f"appending gen {expr.name!r} with tools: {'no' if self._role is None else f'the {self._role}'} turn is "
+                "open; tools are called in the assistant's turn: s += sgl.assistant(sgl.gen(..., tools=[...]))"
+            )
+        self._set_template({"tools": expr.specs})
+
+    def _set_template(self, variables: dict[str, Any]) -> None:
+        changed = {name: value for name, value in variables.items() if self._template.get(name) != value}
+        if changed:
+            self._template |= changed
+            text = json.dumps(changed, ensure_ascii=False)
+            self._note(Item(self.session.add(lambda new: TemplateOp(new, self.number, text))))
+
+    def _reader(self, expr: SglToolGen) -> ReplyReader:
+        return ReplyReader(self.defaults.chat.tool_format, is_off=expr.tool_choice == "none")
+
+    def _tool_value(self, expr: SglGen, future: OpFuture) -> OpValue:
+        return ToolValue(future, self._reader(expr)) if isinstance(expr, SglToolGen) else OpValue(future)
+
+    def _think(self, expr: SglThinking) -> None:
+        """A gen whose thinking is kept apart, and, unless it is to be kept, out of the text."""
+        chat = self.defaults.chat
+        found = chat.thinking if expr.marks is None else ThinkingFormat(expr.marks)
+        if chat.thinking_switch is not None:
+            self._set_template({chat.thinking_switch: False if expr.thinking == "off" else None})
+            found = None if expr.thinking == "off" else found
+        if found is None:  # the model does not think here
+            self._gen(expr.gen)
+            if expr.gen.name is not None:
+                self.bind(expr.gen.name + REASONING_SUFFIX, PlainValue(""))
+            return
+        budget = {"auto": None, "off": 0}.get(str(expr.thinking), expr.thinking)
+        params = self.defaults.params.with_(thinking=found.marks, thinking_budget=budget)
+        defaults = replace(self.defaults, params=params)
+        if not expr.keep:
+            self._separate(expr.gen, found, defaults)
+            return
+        before, self.defaults = self.defaults, defaults
+        try:
+            self._gen(expr.gen, found)
+        finally:
+            self.defaults = before
 
     def _select(self, expr: SglSelect) -> None:
         method = expr.choices_method
@@ -197,7 +287,7 @@ class Branch:
             else:
                 self._note(Item(self.session.add(lambda new: ArgOp(new, self.number, symbol.name))))
         elif symbol.session is self.session:
-            self._note(Item(self.session.add(lambda new: _ref_op(new, self.number, symbol))))
+            self._note(Item(self.session.add(lambda new: ref_op(new, self.number, symbol))))
         elif self.session.is_traced:  # a value of a nested program, which has a tree of its own
             label = symbol.session.label if isinstance(symbol.session, Session) else "another program"
             name = f"{label}.{symbol.name or symbol.target}"
@@ -207,12 +297,13 @@ class Branch:
                 f"appending a reference to {symbol.name!r}: it belongs to another run; read the value there: s[name]"
             )
 
-    def _separate(self, expr: SglExpr, model_type: str) -> None:
+    def _separate(self, expr: SglExpr, found: ThinkingFormat, defaults: RunDefaults) -> None:
         """The gens run on a branch of their own; here their answers follow, so that no thinking is in the text."""
-        found = thinking_format(model_type)
         child = self.fork(1)[0]
+        child.defaults = defaults
         start = child.position
         child.submit(expr)
+        self._template |= child._template
         values = iter([item.value for item in child.items(start) if isinstance(item.value, OpValue)])
         for node in flatten(expr):
             if not isinstance(node, SglGen | SglSelect):
@@ -220,17 +311,30 @@ class Branch:
                 continue
             target = next(values).future
             marks = found.marks if isinstance(node, SglGen) else None
+            if marks is not None and found.starts_inside and self._role is not None:
+                end = f"{marks[1]}\n\n"  # the prompt has opened the thinking
+                self._note(Item(self.session.add(lambda new, end=end: TextOp(new, self.number, end, True)), is_hidden=True))
             ref = SglRef(self.session, target.op.id, node.name, marks, found.starts_inside)
-            future = self.session.add(lambda new, ref=ref: _ref_op(new, self.number, ref))
-            if marks is None:
+            future = self.session.add(lambda new, ref=ref: ref_op(new, self.number, ref))
+            if isinstance(node, SglGen):
+                self._bind_thinking(node, target, found, future)
+            else:
                 self._bind_op(node.name, target, future)
-                continue
-            answer = ThinkingValue(target, found, "answer")
-            self._note(Item(future, node.name, answer, shown=answer.part()))
-            if node.name is not None:
-                self._set(node.name, answer)
-                self.bind(node.name + REASONING_SUFFIX, ThinkingValue(target, found, "thinking"))
         self._note(Item(self.session.add(lambda new: JoinOp(new, self.number, (child.number,)))))
+
+    def _bind_thinking(
+        self, expr: SglGen, target: OpFuture, found: ThinkingFormat, shown_by: OpFuture | None
+    ) -> None:
+        """Name the two halves of `target`, whose answer `shown_by` has as its text (None: the text stays whole)."""
+        if isinstance(expr, SglToolGen):
+            answer: ThinkingValue = ThinkingToolValue(target, found, "answer", self._reader(expr))
+        else:
+            answer = ThinkingValue(target, found, "answer")
+        shown = None if shown_by is None else answer.part()
+        self._note(Item(shown_by or target, expr.name, answer, shown=shown))
+        if expr.name is not None:
+            self._set(expr.name, answer)
+            self.bind(expr.name + REASONING_SUFFIX, ThinkingValue(target, found, "thinking"))
 
     def ref(self, name: str, index: int | None = None) -> SglExpr:
         """The value of `name` (its element `index`, where it is a list) as an expression; waits for nothing.
@@ -249,18 +353,28 @@ class Branch:
             raise RequestError(f"{what}: it is no list, expected no index; got {index}")
         return as_symbol(value, self.session, name)
 
-    def _bind_op(self, name: str | None, future: OpFuture, shown_by: OpFuture | None = None) -> None:
-        """`future` has the value of `name`, and its text unless `shown_by` has that."""
-        value = OpValue(future)
+    def _bind_op(
+        self, name: str | None, future: OpFuture, shown_by: OpFuture | None = None, value: OpValue | None = None
+    ) -> None:
+        """`future` has the value of `name` (by default its own), and its text unless `shown_by` has that."""
+        value = value or OpValue(future)
         if name is None:
             self._note(Item(shown_by or future, None, value))
         else:
             self.bind(name, value, future=shown_by or future)
 
-    def begin_role(self, role: str) -> None:
-        """Open a turn."""
-        self._note(Item(self.session.add(lambda new: RoleBeginOp(new, self.number, role))))
+    def begin_role(self, role: str, fields: str | None = None, message: Message | None = None) -> None:
+        """Open a turn. `fields` as of `RoleBeginOp`; `message`: the one from outside that it is."""
+        future = self.session.add(lambda new: RoleBeginOp(new, self.number, role, fields))
+        self._note(Item(future, message=message))
         self._role = role
+
+    def extend(self, turns: Sequence[GivenTurn]) -> None:
+        """Append whole turns from outside."""
+        for turn in turns:
+            self.begin_role(turn.role, turn.fields, turn.message)
+            self._text(turn.text, literal=True)
+            self.end_role(turn.role)
 
     def end_role(self, role: str) -> None:
         """Close the open turn, which must be one of `role`."""
@@ -283,30 +397,141 @@ class Branch:
 
     # --- fork and join ---
 
-    def fork(self, size: int) -> list[Branch]:
-        """Child branches that start as copies of this one; no barrier: nothing is waited for."""
+    def fork(self, size: int, backends: Sequence[Backend | None] = ()) -> list[Branch]:
+        """Child branches that start as copies of this one; no barrier: nothing is waited for.
+
+        Args:
+            backends: where each child runs (None: where this branch does).
+        """
         if size == 0:
             return []
         children = self.session.new_branches(size)
+        for child, backend in zip(children, backends, strict=False):
+            if backend is not None and not self.session.is_traced:
+                self.session.route(child, backend, self.futures())
         self._note(Item(self.session.add(lambda new: ForkOp(new, self.number, children))))
         return [Branch(self.session, number, self.defaults, self) for number in children]
 
-    def join(self, children: Sequence[Branch], mode: JoinMode) -> None:
+    def absorb(self, child: Branch) -> None:
+        """Take over what `child` has appended and bound since it was forked here, and end it; nothing is waited for.
+
+        Turns become turns of this branch's own template; what was generated becomes its text.
+
+        Raises:
+            ProgramError: a turn or a variable scope was begun or ended in the child, but not both.
+        """
+        if child._role != self._role or child._scopes != self._scopes:
+            raise ProgramError(
+                f"ending a block on another backend in {self.session.label}: a turn or a variable scope was begun or ended "
+                "inside, but not both; begin and end it there"
+            )
+        for item in list(child.items(child._base, with_rewound=False)):
+            future = None if item.future is None else self._again(item.future.op)
+            if future is not None or item.name is not None or item.value is not None:
+                self._note(replace(item, future=future))
+        for name in child.own_names:
+            self._set(name, child.variables[name])
+        self._template = dict(child._template)
+        self._note(Item(self.session.add(lambda new: JoinOp(new, self.number, (child.number,)))))
+
+    def _again(self, op: Op) -> OpFuture | None:
+        """Append here what an op appended on another branch; None: it left no text."""
+        match op:
+            case TextOp() | RoleBeginOp() | RoleEndOp() | TemplateOp() | RefOp() | ArgOp():
+                return self.session.add(lambda new: replace(op, id=new, branch=self.number))
+            case GenOp() | SelectOp() | JoinOp(mode="concat"):
+                return self.session.add(lambda new: RefOp(new, self.number, op.id))
+            case _:
+                return None
+
+    def join(
+        self, children: Sequence[Branch], mode: JoinMode, first: int | None = None, vote: str | None = None
+    ) -> OpFuture | None:
         """End `children`. `gather`: names that they bound become lists here; `concat`: their texts are appended.
 
-        A name that an earlier join bound here grows; one that this branch bound itself is replaced by the list.
+        A name that an earlier join bound here grows; one that this branch bound itself is replaced by the list. With
+        `first` or `vote` (see `JoinOp`) the lists are those of the winners, and the name `vote` is the value that won.
+        Returns the op, None without children.
         """
         numbers = tuple(child.number for child in children)
         if not numbers:
-            return
-        self._note(Item(self.session.add(lambda new: JoinOp(new, self.number, numbers, mode))))
+            return None
+        is_race = first is not None or vote is not None
+        if is_race:
+            self.session.excuse(numbers)
+
+        def build(new: int) -> JoinOp:
+            if mode == "concat":
+                self.session.joins_text(new, [f for child in children for f in child.futures(child._base)])
+            return JoinOp(new, self.number, numbers, mode, first, vote)
+
+        future = self.session.add(build)
+        self._note(Item(future))
         if mode == "concat":
-            return
+            return future
         for name in dict.fromkeys(name for child in children for name in child.own_names):
-            parts = [child.variables[name] for child in children if name in child.own_names]
+            parts = {i: child.variables[name] for i, child in enumerate(children) if name in child.own_names}
+            if name == vote:
+                self.bind(name, VoteValue(future, parts))
+                continue
+            new = RaceValue(future, parts) if is_race else GatherValue(list(parts.values()))
             before = self.variables.get(name)
-            kept = before.parts if isinstance(before, GatherValue) else ()
-            self.bind(name, GatherValue([*kept, *parts]), occurrence=GatherValue(parts))
+            if isinstance(before, GatherValue) and isinstance(new, GatherValue):
+                self.bind(name, GatherValue([*before.parts, *new.parts]), occurrence=new)
+            elif isinstance(before, GatherValue | RaceValue | ListsValue) and not isinstance(before, VoteValue):
+                self.bind(name, ListsValue(before, new), occurrence=new)
+            else:
+                self.bind(name, new)
+        return future
+
+    # --- going back ---
+
+    def mark(self) -> Mark:
+        """Remember this place."""
+        future = self.session.add(lambda new: MarkOp(new, self.number))
+        self._note(Item(future))
+        return Mark(
+            future.op.id,
+            self.session,
+            self.number,
+            self.position,
+            self._role,
+            tuple(self._scopes),
+            dict(self._template),
+        )
+
+    def rewind(self, mark: Mark) -> None:
+        """Be what the branch was at `mark`; names keep what they mean.
+
+        Raises:
+            ProgramError: it is a mark of another branch, or was rewound past.
+        """
+        if mark.session is not self.session or mark.branch != self.number:
+            raise ProgramError(
+                f"rewinding a state of {self.session.label}: the mark was made on another state; a state goes back to marks "
+                "that it made itself, by s.mark()"
+            )
+        since = [item.future.op for item in self.items(mark.position) if item.future is not None]
+        forked = [child for op in since if isinstance(op, ForkOp) for child in op.children]
+        joined = {child for op in since if isinstance(op, JoinOp) for child in op.children}
+        self.session.excuse([child for child in forked if child not in joined])
+        future = self.session.add(lambda new: RewindOp(new, self.number, mark.op))
+        with self.session.signal.changed:
+            self._rewound.add(mark.position, self.position)
+        self._note(Item(future))
+        self._role, self._scopes, self._template = mark.role, list(mark.scopes), dict(mark.template)
+
+    def count(self) -> OpFuture:
+        """Ask how many tokens the branch has here."""
+        future = self.session.add(lambda new: CountOp(new, self.number))
+        self._note(Item(future))
+        return future
+
+    def take_over(self, items: Sequence[Item], variables: Mapping[str, Value]) -> None:
+        """Make this fresh branch what another one was at its end."""
+        self._items = list(items)
+        self.variables = dict(variables)
+        self.own_names = dict.fromkeys(variables)
 
     # --- reading ---
 
@@ -322,62 +547,10 @@ class Branch:
         """The text that each op has added until now."""
         return [future.text_so_far for future in self.futures()]
 
-    def messages(self) -> list[dict[str, str]]:
-        """The closed turns so far; the text of each without leading white space."""
-        messages: list[dict[str, str]] = []
-        role: str | None = None
-        parts: list[str] = []
-        for future in self.futures():
-            match future.op:
-                case RoleBeginOp(role=begun):
-                    role, parts = begun, []
-                case RoleEndOp() if role is not None:
-                    messages.append({"role": role, "content": "".join(parts).lstrip()})
-                    role = None
-                case _:
-                    parts.append(future.text_so_far)
-        return messages
-
-
-def _ref_op(new: int, branch: int, ref: SglRef) -> Op:
-    return RefOp(new, branch, ref.target, ref.marks, ref.starts_inside)
-
-
-def as_symbol(value: Value, session: Session, name: str) -> SglExpr:
-    """A value as an expression that needs no waiting.
-
-    Raises:
-        RequestError: it is no text, or has roles in it, whose text the backend alone knows.
-    """
-    match value:
-        case OpValue(future=future):
-            return SglRef(session, future.op.id, name)
-        case ThinkingValue(future=future, format=found, half="answer"):
-            return SglRef(session, future.op.id, name, found.marks, found.starts_inside)
-        case ScopeValue(futures=futures):
-            return SglTextOf([text_symbol(future, session, name) for future in futures], f"the value {name!r}")
-        case PlainValue():
-            return need_expr(f"referring to {name!r}", value.get())
-        case _:
-            raise RequestError(f"referring to {name!r}: it is no text of a gen or select; read it: s[{name!r}]")
-
-
-def text_symbol(future: OpFuture, session: Session, name: str) -> SglExpr:
-    """What an op adds to its branch's text, as an expression.
-
-    Raises:
-        RequestError: only the backend knows it.
-    """
-    match future.op:
-        case TextOp(text=text, literal=literal):
-            return SglConstantText(text, literal)
-        case RefOp(target=target, marks=marks, starts_inside=starts_inside):
-            return SglRef(session, target, name, marks, starts_inside)
-        case ArgOp(name=argument):
-            return SglArgument(argument)
-        case GenOp() | SelectOp():
-            return SglRef(session, future.op.id, name)
-        case ForkOp() | JoinOp(mode="gather"):
-            return SglExprList()
-        case _:
-            raise RequestError(f"referring to {name!r}: its text has roles or joined text in it; read it: s[{name!r}]")
+    def messages(self) -> list[Message]:
+        """The closed turns so far, see `closed_turns`."""
+        return closed_turns(
+            Happening(item.future, item.value, item.message, item.is_hidden)
+            for item in self.items(with_rewound=False)
+            if item.future is not None
+        )

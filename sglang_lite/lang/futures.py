@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from sglang_lite.lang.pool import shared_pool
-from sglang_lite.request_tree import Op, OpDone
+from sglang_lite.lang.typed.attempts import Attempts
+from sglang_lite.request_tree import GenOp, Op, OpDone
 
 _SIGNAL_SECONDS = 0.5
 
@@ -107,10 +109,21 @@ class Signal:
 class OpFuture:
     """What became of one op. `pieces` are its streamed texts so far; exactly one of `done`, `error` is set in the end.
 
-    `was_awaited`: an `async def` body has awaited the end. `decision_meta`: what a program's own choice method reported, added to the `meta` of `done`.
+    `attempts`: judges the results of a gen that gives a value. `was_awaited`: an `async def` body has awaited the end. `decision_meta`: what a program's own choice method reported, added to the `meta` of `done`.
     """
 
-    __slots__ = ("_signal", "decision_meta", "done", "error", "op", "pieces", "was_awaited")
+    __slots__ = (
+        "_signal",
+        "attempts",
+        "decision_meta",
+        "done",
+        "ended_s",
+        "error",
+        "op",
+        "pieces",
+        "sent_s",
+        "was_awaited",
+    )
 
     def __init__(self, op: Op, signal: Signal) -> None:
         self.op = op
@@ -119,11 +132,27 @@ class OpFuture:
         self.error: Exception | None = None
         self.decision_meta: dict[str, Any] = {}
         self.was_awaited = False
+        self.attempts: Attempts | None = None
+        self.sent_s = time.perf_counter()
+        self.ended_s: float | None = None
         self._signal = signal
 
     def finish(self, done: OpDone) -> None:
         """The op is done; the caller holds the signal's lock."""
+        self.ended_s = time.perf_counter()
         self.done = replace(done, meta=done.meta | self.decision_meta) if self.decision_meta else done
+
+    @property
+    def needs_judging(self) -> bool:
+        """True for a gen whose `OpDone` is a result that nobody has looked at."""
+        return self.attempts is not None and isinstance(self.op, GenOp) and not self.op.hold
+
+    @property
+    def metas(self) -> list[Mapping[str, Any]]:
+        """What the backend reported about each result until now: several where a gen was tried again."""
+        if self.attempts is not None:
+            return list(self.attempts.metas)
+        return [] if self.done is None else [self.done.meta]
 
     @property
     def has_ended(self) -> bool:

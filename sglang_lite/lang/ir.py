@@ -11,6 +11,10 @@ from sglang_lite.lang.choices import ChoicesSamplingMethod, token_length_normali
 REGEX_INT = r"[-+]?[0-9]+[ \n]*"
 REGEX_FLOAT = r"[-+]?[0-9]*\.?[0-9]+[ \n]*"
 REGEX_BOOL = r"(True|False)"
+# A number of a type has an end only where its digits do: a text that may go on with digits would never be done.
+REGEX_TYPED_INT = r"-?(0|[1-9][0-9]{0,17})[ \n]?"
+REGEX_TYPED_FLOAT = r"-?(0|[1-9][0-9]{0,14})(\.[0-9]{1,15})?[ \n]?"
+REGEX_TYPED_BOOL = r"(true|false|True|False)"
 REGEX_STR = r"\"[\w\d\s]*\""  # the value of a `dtype=str` gen includes the quotes
 
 

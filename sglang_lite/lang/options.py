@@ -17,6 +17,7 @@ class RunOptions:
     derives one from it, in `run_batch` by row; None: the backend draws one. `timeout`: seconds after which the program
     is cancelled with `ProgramTimeoutError`. `max_total_tokens`: prompt and output tokens of all gens and selects of the
     run after which it is cancelled; the op that passes the limit still ends.
+    `record`: keep what `s.record()` gives, of this run and of those inside it.
 
     Raises:
         RequestError: a field has a value that is not allowed.
@@ -26,6 +27,7 @@ class RunOptions:
     seed: int | None = None
     timeout: float | None = None
     max_total_tokens: int | None = None
+    record: bool = False
 
     def __post_init__(self) -> None:
         """Check every field."""

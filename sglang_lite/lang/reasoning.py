@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
+from sglang_lite.chat_formats.thinking import THINKING_FORMATS, ThinkingFormat
 from sglang_lite.errors import UnsupportedError
 from sglang_lite.lang.futures import OpFuture
 from sglang_lite.request_tree import OpDone, split_thinking
@@ -15,28 +16,7 @@ REASONING_SUFFIX = "_reasoning_content"
 Half = Literal["answer", "thinking"]
 
 
-@dataclass(frozen=True, slots=True)
-class ThinkingFormat:
-    """How a model family marks its thinking. `starts_inside`: its prompt opens the thinking, or it always thinks."""
-
-    marks: tuple[str, str] = ("<think>", "</think>")
-    starts_inside: bool = False
-
-
-FORMATS: dict[str, ThinkingFormat] = {
-    "deepseek-r1": ThinkingFormat(starts_inside=True),
-    "deepseek-v3": ThinkingFormat(),
-    "glm45": ThinkingFormat(),
-    "interns1": ThinkingFormat(),
-    "kimi": ThinkingFormat(("◁think▷", "◁/think▷")),
-    "kimi_k2": ThinkingFormat(starts_inside=True),
-    "minimax": ThinkingFormat(starts_inside=True),
-    "nano_v3": ThinkingFormat(),
-    "qwen3": ThinkingFormat(),
-    "qwen3-thinking": ThinkingFormat(starts_inside=True),
-    "step3": ThinkingFormat(starts_inside=True),
-}
-"""By SGLang's names of the model types."""
+FORMATS = THINKING_FORMATS
 
 
 def thinking_format(model_type: str) -> ThinkingFormat:
@@ -165,7 +145,15 @@ class ThinkingValue:
         return ThinkingPart(self.future, self.format, self.half)
 
     def get(self) -> Any:
-        """Wait for the value."""
+        """Wait for the value; the answer of a gen with a type is what it means."""
+        attempts = self.future.attempts
+        if self.half == "answer" and attempts is not None and attempts.typed is not None and not attempts.typed.is_free:
+            self.future.result()
+            return attempts.value
+        return self.text()
+
+    def text(self) -> Any:
+        """Wait for the text."""
         value, part = self.future.result().value, self.part()
         return [part.of(text) for text in value] if isinstance(value, list) else part.of(value or "")
 

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Self, cast
 
 from sglang_lite.errors import RequestError
+from sglang_lite.lang.typed.plain import as_plain
 
 
 @dataclass(slots=True)
@@ -112,8 +113,8 @@ class ResultsFile:
         return cast("dict[str, Any]", entry)
 
     def write(self, entry: Mapping[str, Any]) -> None:
-        """Append one row; what is no JSON value is written as its `repr`."""
-        self._file.write(json.dumps(entry, ensure_ascii=False, default=repr) + "\n")
+        """Append one row; values of types are written as their members, other things that JSON does not know as `repr`."""
+        self._file.write(json.dumps(entry, ensure_ascii=False, default=as_plain) + "\n")
         self._file.flush()
 
     def __enter__(self) -> Self:

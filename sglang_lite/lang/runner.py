@@ -7,19 +7,51 @@ import contextvars
 import inspect
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, runtime_checkable
 
+from sglang_lite import env
 from sglang_lite.errors import ProgramError
 from sglang_lite.lang.backends.registry import backend_scope
+from sglang_lite.lang.backends.remote import RuntimeEndpoint
+from sglang_lite.lang.backends.strict import StrictBackend
 from sglang_lite.lang.branch import Branch
 from sglang_lite.lang.event_loop import is_in_event_loop, shared_loop
+from sglang_lite.lang.lazy import LazyProgramState, settled
 from sglang_lite.lang.options import RunOptions
 from sglang_lite.lang.pool import MAX_THREADS, Lane, shared_pool
 from sglang_lite.lang.sampling import RunDefaults
 from sglang_lite.lang.session import Session, enclosing_session
 from sglang_lite.lang.state import ProgramState
-from sglang_lite.request_tree import Backend
+from sglang_lite.request_tree import Backend, ChatBackend
+
+
+@runtime_checkable
+class SpeculatingBackend(Protocol):
+    """A backend whose calls can write ahead: several gens of one turn from one call."""
+
+    def with_speculation(self, num_tokens: int | None) -> Backend:
+        """What programs run on whose calls write `num_tokens` ahead; None: this backend."""
+        ...
+
+
+def speculating(backend: Backend, num_tokens: int | None) -> Backend:
+    """The backend for a program with `num_api_spec_tokens`; without a use there it changes nothing."""
+    return backend.with_speculation(num_tokens) if isinstance(backend, SpeculatingBackend) else backend
+
+
+def prepared(backend: Backend, num_tokens: int | None) -> Backend:
+    """What a program runs on: a hosted API with its `num_api_spec_tokens`, any other backend as `SGLANG_LITE_COMPAT` says.
+
+    A backend that was given one of SGLang's templates runs like SGLang, too.
+    """
+    if isinstance(backend, SpeculatingBackend | StrictBackend):
+        return speculating(backend, num_tokens)
+    compat = env.compat()
+    name = backend.chat_template_name if isinstance(backend, RuntimeEndpoint) else None
+    if compat is None and name is None:
+        return backend
+    return StrictBackend(backend, name or (compat or "").partition(":")[2] or None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +64,7 @@ class Call:
     backend: Backend
     defaults: RunDefaults = field(default_factory=RunDefaults)
     options: RunOptions = field(default_factory=RunOptions)
+    is_lazy: bool = False
 
     @property
     def label(self) -> str:
@@ -46,7 +79,8 @@ class Call:
         """
         seed = self.options.seed if seed is None else seed
         session = Session(self.backend, self.label, self.options, stream=stream, seed=seed)
-        return ProgramState(Branch(session, 0, self.defaults), is_outer=True)
+        chat = self.backend.chat_format() if isinstance(self.backend, ChatBackend) else self.defaults.chat
+        return ProgramState(Branch(session, 0, replace(self.defaults, chat=chat)), is_outer=True)
 
     def run_body(self, outer: ProgramState) -> None:
         """Run the function on the body's view; `outer` gets its return value.
@@ -58,7 +92,7 @@ class Call:
         token = enclosing_session.set(session)
         try:
             with backend_scope(self.backend):
-                outer.ret_value = self.function(ProgramState(outer.branch), *self.args, **self.kwargs)
+                outer.ret_value = self.function(self._view(outer), *self.args, **self.kwargs)
         except BaseException as error:
             session.end_body(error)
             raise
@@ -66,6 +100,15 @@ class Call:
             session.end_body()
         finally:
             enclosing_session.reset(token)
+
+    def _view(self, outer: ProgramState) -> ProgramState:
+        """What the body gets as `s`."""
+        return LazyProgramState(outer.branch, outer) if self.is_lazy else ProgramState(outer.branch)
+
+    def settle(self, outer: ProgramState) -> None:
+        """After the end: what a lazy body returned is values, not references."""
+        if self.is_lazy:
+            outer.ret_value = settled(outer.ret_value)
 
     @property
     def is_async(self) -> bool:
@@ -79,7 +122,7 @@ class Call:
         token = enclosing_session.set(session)
         try:
             with backend_scope(self.backend):
-                outer.ret_value = await self.function(ProgramState(outer.branch), *self.args, **self.kwargs)
+                outer.ret_value = await self.function(self._view(outer), *self.args, **self.kwargs)
         except BaseException as error:
             session.end_body(error)
             raise
@@ -137,6 +180,7 @@ def run(call: Call) -> ProgramState:
         session.end_body(error)
         raise
     _raise_kept(call, session)
+    call.settle(outer)
     return outer
 
 
@@ -161,6 +205,7 @@ async def run_async(call: Call) -> ProgramState:
         session.cancel(session.cancelled_by(error))
         raise
     _raise_kept(call, session)
+    call.settle(outer)
     return outer
 
 

@@ -7,9 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from sglang_lite.chat_formats.recognise import ChatFormat
 from sglang_lite.errors import RequestError
 from sglang_lite.lang.global_config import global_config
 from sglang_lite.lang.ir import REGEX_BOOL, REGEX_FLOAT, REGEX_INT, REGEX_STR, SglGen
+from sglang_lite.lang.tools.gens import SglToolGen
+from sglang_lite.lang.typed.gens import as_typed
 from sglang_lite.request_tree import LogprobParams, SamplingParams
 
 _DTYPES: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -37,13 +40,17 @@ _SAME_NAME = (
 
 @dataclass(frozen=True, slots=True)
 class RunDefaults:
-    """What a run gives to every gen that says nothing else; `select` takes nothing of it."""
+    """What a run gives to every gen that says nothing else; `select` takes nothing of it.
+
+    `chat`: how the backend's model writes tool calls and thinking.
+    """
 
     params: SamplingParams = field(default_factory=SamplingParams)
     return_logprob: bool | None = None
     logprob_start_len: int | None = None
     top_logprobs_num: int | None = None
     return_text_in_logprobs: bool | None = None
+    chat: ChatFormat = field(default_factory=ChatFormat)
 
 
 def as_tuple(what: str, value: Any) -> tuple[Any, ...] | None:
@@ -113,7 +120,21 @@ def resolve_gen(gen: SglGen, defaults: RunDefaults) -> tuple[SamplingParams, Log
             warnings.warn(f"gen {gen.name!r} has dtype and regex: the dtype's own regex is used", stacklevel=2)
         changes["regex"], more_stops = _DTYPES[gen.dtype]
         stops: tuple[str, ...] = changes.get("stop", defaults.params.stop)
-        changes["stop"] = stops + tuple(stop for stop in more_stops if stop not in stops)
+        if defaults.params.thinking is None:  # they would end the thinking
+            changes["stop"] = stops + tuple(stop for stop in more_stops if stop not in stops)
+    own = as_typed(gen)
+    typed = own.typed if own is not None else None
+    if typed is not None:
+        ends = () if defaults.params.thinking is not None else typed.stop  # they would end the thinking
+        more = tuple(stop for stop in ends if stop not in changes.get("stop", defaults.params.stop))
+        changes["stop"] = changes.get("stop", defaults.params.stop) + more
+        changes |= {name: value for name in ("regex", "choices", "json_schema") if (value := getattr(typed, name))}
+    if isinstance(gen, SglToolGen) and (constraint := gen.constraint(defaults.chat)) is not None:
+        changes[constraint[0]] = constraint[1]
+    ends_itself = gen.json_schema is not None or (typed is not None and not typed.is_free)
+    ends_itself = ends_itself or isinstance(gen, SglToolGen)
+    if gen.max_tokens is None and ends_itself:  # the run's limit is meant for free text
+        changes["max_new_tokens"] = None
     return defaults.params.with_(**changes), _resolve_logprob(gen, defaults)
 
 

@@ -16,10 +16,12 @@ from sglang_lite.lang.options import RunOptions
 from sglang_lite.lang.prefix import cache_prefix
 from sglang_lite.lang.progress import ProgressBar
 from sglang_lite.lang.results import BatchReport, RowKeys
-from sglang_lite.lang.runner import Call, refuse_in_async_body, run, run_async, run_streaming
+from sglang_lite.lang.runner import Call, prepared, refuse_in_async_body, run, run_async, run_streaming
 from sglang_lite.lang.sampling import RunDefaults, run_defaults
 from sglang_lite.lang.state import ProgramState
 from sglang_lite.lang.symbols import SglArgument
+from sglang_lite.lang.template import templates_of
+from sglang_lite.lang.template_batch import iterate_templates
 from sglang_lite.lang.tracer import TracerProgramState, current_trace, trace
 from sglang_lite.request_tree import Backend
 
@@ -53,6 +55,9 @@ class SglFunction:
         num_api_spec_tokens: used by hosted APIs only.
         bind_arguments: arguments that are always given.
         options: for runs that name none.
+        lazy: in the body `s[name]` gives a reference: appending it waits for nothing, anything else does.
+        pure: the body does nothing but append, and depends on its arguments alone. It is lazy, and where it can be
+            followed without values `run_batch` sends it once, with rows of arguments.
     """
 
     def __init__(
@@ -61,8 +66,13 @@ class SglFunction:
         num_api_spec_tokens: int | None = None,
         bind_arguments: Mapping[str, Any] | None = None,
         options: RunOptions | None = None,
+        *,
+        lazy: bool = False,
+        pure: bool = False,
     ) -> None:
         self.func = func
+        self.is_lazy = lazy or pure
+        self.is_pure = pure
         self.num_api_spec_tokens = num_api_spec_tokens
         self.bind_arguments: dict[str, Any] = dict(bind_arguments or {})
         self.options = options or RunOptions()
@@ -88,12 +98,17 @@ class SglFunction:
             RequestError: the function has no such parameter.
         """
         self._check_names("binding", kwargs)
-        return SglFunction(self.func, self.num_api_spec_tokens, self.bind_arguments | kwargs, self.options)
+        return self._with(self.bind_arguments | kwargs, self.options)
 
     def with_options(self, options: RunOptions | None = None, **changes: Any) -> SglFunction:
         """A copy with other options for its runs: `f.with_options(seed=1)` or `f.with_options(RunOptions(...))`."""
         options = replace(options or self.options, **changes)
-        return SglFunction(self.func, self.num_api_spec_tokens, self.bind_arguments, options)
+        return self._with(self.bind_arguments, options)
+
+    def _with(self, bind_arguments: dict[str, Any], options: RunOptions) -> SglFunction:
+        return SglFunction(
+            self.func, self.num_api_spec_tokens, bind_arguments, options, lazy=self.is_lazy, pure=self.is_pure
+        )
 
     def run(  # noqa: PLR0913 - the names and defaults are SGLang's
         self,
@@ -275,7 +290,15 @@ class SglFunction:
         found = resolve_backend(backend)
         calls = [self._call((), row, found, defaults, options or self.options) for row in rows]
         refuse_in_async_body(calls[0])
+        states = self._iterate_pure(calls, progress_bar)
+        if states is not None:
+            return states if generator_style else list(states)
         return (batch.iterate_batch if generator_style else batch.run_batch)(calls, limit, progress_bar)
+
+    def _iterate_pure(self, calls: list[Call], progress_bar: bool) -> Iterator[ProgramState] | None:
+        """The rows of a pure program as those of its template; None: they are run one by one."""
+        templates = templates_of(calls) if self.is_pure else None
+        return None if templates is None else iterate_templates(calls, templates, progress_bar)
 
     def _call(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], backend: Any, defaults: RunDefaults, options: RunOptions
@@ -287,7 +310,9 @@ class SglFunction:
             reserved = sorted(set(self.arg_names) & set(inspect.signature(SglFunction.run).parameters))
             hint = f"; run() has parameters of its own named {reserved}: pass these by position" if reserved else ""
             raise TypeError(f"calling {self.__name__}({', '.join(self.arg_names)}): {error}{hint}") from None
-        return Call(self.func, args, given, backend, defaults, options)
+        return Call(
+            self.func, args, given, prepared(backend, self.num_api_spec_tokens), defaults, options, self.is_lazy
+        )
 
     def _rows_to_write(
         self, rows: Iterable[Any], backend: Backend, defaults: RunDefaults, options: RunOptions

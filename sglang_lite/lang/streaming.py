@@ -9,11 +9,16 @@ from typing import Any, TypeAlias
 
 from sglang_lite.lang.branch import Branch, Item
 from sglang_lite.lang.futures import OpFuture
+from sglang_lite.lang.races import ListsValue, RaceValue
 from sglang_lite.lang.reasoning import ThinkingPart, ThinkingValue
 from sglang_lite.lang.values import GatherValue, PlainValue, Value
 
 Piece: TypeAlias = tuple[str, dict[str, Any]]
 """Text, and the `meta_info` of its op once that is done (until then an empty dict)."""
+
+
+Part: TypeAlias = OpFuture | ThinkingPart | RaceValue | str
+"""Something that has text, now or later. Of a race it is known once that is decided."""
 
 
 class TextCursor:
@@ -29,7 +34,7 @@ class TextCursor:
         self._only = only
         self._is_live = is_live
         self._next_item = 0
-        self._queue: deque[OpFuture | ThinkingPart | str] = deque()
+        self._queue: deque[Part] = deque()
         self._num_pieces = 0
         self._sent = 0
         self._was_found = False
@@ -60,15 +65,23 @@ class TextCursor:
         is_over = not self._is_live or self._branch.session.body_has_ended
         while self._error is None:
             if self._queue:
+                if isinstance(race := self._queue[0], RaceValue):
+                    if not race.join.has_ended:
+                        return False
+                    self._queue.popleft()
+                    self._error = race.join.error
+                    won = race.won() if self._error is None else []
+                    self._queue.extendleft(reversed([part for value in won for part in _parts(value)]))
+                    continue
                 if not self._read(self._queue[0], pieces):
                     return False
                 self._queue.popleft()
                 continue
-            item = next(self._branch.items(self._next_item, self._next_item + 1), None)
-            if item is None:
+            if self._next_item >= self._branch.position:
                 return is_over
-            self._next_item += 1
-            self._enter(item)
+            place, self._next_item = self._next_item, self._next_item + 1
+            for item in self._branch.items(place, place + 1, with_rewound=self._only is not None):
+                self._enter(item)
         return True
 
     def _enter(self, item: Item) -> None:
@@ -104,7 +117,7 @@ class TextCursor:
         return None
 
 
-def _parts(value: Value) -> list[OpFuture | ThinkingPart | str]:
+def _parts(value: Value) -> list[Part]:
     """What the text of a value is made of, in order."""
     if isinstance(value, GatherValue):
         return [part for inner in value.parts for part in _parts(inner)]
@@ -113,6 +126,10 @@ def _parts(value: Value) -> list[OpFuture | ThinkingPart | str]:
         return [plain] if isinstance(plain, str) else []
     if isinstance(value, ThinkingValue):
         return [value.part()]
+    if isinstance(value, RaceValue):
+        return [value]
+    if isinstance(value, ListsValue):
+        return [part for inner in value.lists for part in _parts(inner)]
     return list(value.ops())
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NoReturn
 
 from sglang_lite.errors import ProgramError
@@ -118,3 +121,101 @@ class SglTextOf(SglSymbol):
     def shown(self) -> str:
         """As what it was asked for."""
         return self.what
+
+
+_HERE = Path(__file__).parent
+
+
+def caller_place() -> str:
+    """File and line of the innermost frame outside the language: the place in a program's body that asks."""
+    frame = inspect.currentframe()
+    while frame is not None and Path(frame.f_code.co_filename).parent == _HERE:
+        frame = frame.f_back
+    return "an unknown place" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+class SglLazyValue(SglSymbol):
+    """A value of a lazy run: appended and joined without waiting; asked for anything else it is waited for.
+
+    Args:
+        expr: what is appended in its place.
+        read: waits for the value.
+        note: told what the value was needed for, before the wait.
+    """
+
+    __slots__ = ("_name", "_note", "expr", "read")
+
+    def __init__(self, name: str, expr: SglExpr, read: Callable[[], Any], note: Callable[[str], None]) -> None:
+        self._name = name
+        self.expr = expr
+        self.read = read
+        self._note = note
+
+    def shown(self) -> str:
+        """By the name of the value."""
+        return f"the value {self._name!r}"
+
+    def value(self, what: str = "reading") -> Any:
+        """Wait for the value."""
+        self._note(f"{what} {self.shown()}")
+        return self.read()
+
+    def __bool__(self) -> bool:
+        return bool(self.value("branching on"))
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or self.value("comparing") == _known(other)
+
+    def __hash__(self) -> int:
+        return hash(self.value("looking up"))
+
+    def __lt__(self, other: Any) -> bool:
+        return self.value("comparing") < _known(other)
+
+    def __le__(self, other: Any) -> bool:
+        return self.value("comparing") <= _known(other)
+
+    def __gt__(self, other: Any) -> bool:
+        return self.value("comparing") > _known(other)
+
+    def __ge__(self, other: Any) -> bool:
+        return self.value("comparing") >= _known(other)
+
+    def __len__(self) -> int:
+        return len(self.value("measuring"))
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.value("iterating"))
+
+    def __contains__(self, item: object) -> bool:
+        return _known(item) in self.value("searching in")
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.value("taking a part of")[key]
+
+    def __str__(self) -> str:
+        return str(self.value("formatting"))
+
+    def __format__(self, spec: str) -> str:
+        return format(self.value("formatting"), spec)
+
+    def __int__(self) -> int:
+        return int(self.value("converting"))
+
+    def __float__(self) -> float:
+        return float(self.value("converting"))
+
+    def __index__(self) -> int:
+        return self.value("converting").__index__()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.value(f"calling .{name} of"), name)
+
+    def __repr__(self) -> str:
+        return f"SglLazyValue({self._name!r})"
+
+
+def _known(other: object) -> Any:
+    return other.value("comparing") if isinstance(other, SglLazyValue) else other

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from sglang_lite.errors import SglangLiteError
-from sglang_lite.lang.branch import Branch, as_symbol, text_symbol
+from sglang_lite.lang.branch import Branch
 from sglang_lite.lang.ir import SglExpr
 from sglang_lite.lang.options import RunOptions
+from sglang_lite.lang.referring import as_symbol, text_symbol
 from sglang_lite.lang.sampling import RunDefaults
 from sglang_lite.lang.session import Session
 from sglang_lite.lang.state import ProgramState
@@ -85,6 +86,11 @@ class TracerProgramState(ProgramState):
         return TracerProgramState(branch, self._report)
 
     @property
+    def label(self) -> str:
+        """The name of the function."""
+        return self._report.label
+
+    @property
     def tree(self) -> RequestTree:
         """All ops of the program so far."""
         return self.branch.session.tree
@@ -138,9 +144,21 @@ class TracerProgramState(ProgramState):
         except SglangLiteError:  # roles inside: its text cannot even be referred to
             return SglArgument(f"value of {name}")
 
-    async def get(self, name: str) -> Any:
+    async def _get(self, name: str) -> Any:
         """As `s[name]`."""
         return self.get_var(name)
+
+    def get_text(self, name: str) -> Any:
+        """As `s[name]`."""
+        return self.get_var(name)
+
+    def value_iter(self, name: str) -> Iterator[Any]:
+        """One symbol: the whole value."""
+        yield self.get_var(name)
+
+    async def value_async_iter(self, name: str) -> AsyncIterator[Any]:
+        """One symbol: the whole value."""
+        yield self.get_var(name)
 
     async def wait(self) -> None:
         """Nothing is waited for."""
@@ -148,6 +166,22 @@ class TracerProgramState(ProgramState):
     def get_meta_info(self, name: str) -> Any:
         """A symbol that nothing can be asked."""
         return SglArgument(f"meta_info of {name}")
+
+    def num_tokens(self) -> Any:
+        """A symbol that nothing can be asked."""
+        return SglArgument("number of tokens of the state")
+
+    def tokens_left(self) -> Any:
+        """A symbol that nothing can be asked."""
+        return SglArgument("tokens left of the state")
+
+    async def count(self) -> Any:
+        """A symbol that nothing can be asked."""
+        return SglArgument("token count of the state")
+
+    def confidence(self, name: str) -> Any:
+        """A symbol that nothing can be asked."""
+        return SglArgument(f"confidence in {name}")
 
     def text(self) -> Any:
         """The text as a symbol."""

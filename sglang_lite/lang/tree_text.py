@@ -13,12 +13,15 @@ from sglang_lite.request_tree import (
     Op,
     RefOp,
     RequestTree,
+    RewindOp,
     RoleBeginOp,
     RoleEndOp,
     SamplingParams,
     SelectOp,
+    TemplateOp,
     TextOp,
 )
+from sglang_lite.sampling_params import CONSTRAINTS
 
 _WIDTH = 60
 
@@ -47,6 +50,8 @@ def _op_text(op: Op) -> str:
             return f"role_begin {role}"
         case RoleEndOp():
             return "role_end"
+        case TemplateOp(variables=variables):
+            return f"template {_shortened(variables, quote=False)}"
         case GenOp(name=name, params=params):
             return f"gen {_name(name)}{_limits(params)}"
         case SelectOp(name=name, choices=choices):
@@ -55,12 +60,22 @@ def _op_text(op: Op) -> str:
             return f"decide op {select}: {index}"
         case RefOp(target=target):
             return f"ref to op {target}"
+        case _:
+            return _edge_text(op)
+
+
+def _edge_text(op: Op) -> str:
+    """An op that ties branches together, or has little to show."""
+    match op:
         case ArgOp(name=name):
             return f"arg {name}"
         case ForkOp(children=children):
             return f"fork {len(children)}"
         case JoinOp(children=children, mode=mode):
-            return f"join {mode} of branches {', '.join(map(str, children))}"
+            race = f" first={op.first}" if op.first is not None else f" vote={op.vote!r}" if op.vote is not None else ""
+            return f"join {mode} of branches {', '.join(map(str, children))}{race}"
+        case RewindOp(mark=mark):
+            return f"rewind to op {mark}"
         case _:
             return type(op).__name__.removesuffix("Op").lower()
 
@@ -72,7 +87,7 @@ def _name(name: str | None) -> str:
 def _limits(params: SamplingParams) -> str:
     """What a gen was given beside its name, where it differs from the defaults."""
     default = SamplingParams()
-    names = ("max_new_tokens", "temperature", "n", "stop", "regex", "json_schema")
+    names = ("max_new_tokens", "temperature", "n", "stop", *CONSTRAINTS)
     given = [
         f"{name}={_shortened(repr(getattr(params, name)), quote=False)}"
         for name in names

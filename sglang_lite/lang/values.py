@@ -15,6 +15,10 @@ class Value(Protocol):
         """Wait for the value; raises the error of the op that it needs."""
         ...
 
+    def text(self) -> Any:
+        """Wait for the text, where the value is not the text itself; a list of them as `get`."""
+        ...
+
     def meta(self) -> Any:
         """Wait for what the backend reported about it; None where there is nothing to report."""
         ...
@@ -34,6 +38,10 @@ class PlainValue:
         """The value."""
         return self._value
 
+    def text(self) -> Any:
+        """The value, if it is a text; else its `str`."""
+        return self._value if isinstance(self._value, str) else str(self._value)
+
     def meta(self) -> Any:
         """Nothing."""
         return None
@@ -50,7 +58,14 @@ class OpValue:
         self.future = future
 
     def get(self) -> Any:
-        """Text, or a list of texts (as a copy) where the gen has `n > 1`."""
+        """Text, or what it means where the gen has a type; a list (as a copy) of these where the gen has `n > 1`."""
+        value = self.future.result().value
+        if self.future.attempts is not None:
+            return self.future.attempts.value
+        return list(value) if isinstance(value, list) else value
+
+    def text(self) -> Any:
+        """Text, or a list of texts where the gen has `n > 1`."""
         value = self.future.result().value
         return list(value) if isinstance(value, list) else value
 
@@ -73,6 +88,10 @@ class ScopeValue:
         """The text."""
         return "".join(future.result().text for future in self.futures)
 
+    def text(self) -> Any:
+        """The text."""
+        return self.get()
+
     def meta(self) -> Any:
         """Nothing."""
         return None
@@ -91,6 +110,10 @@ class GatherValue:
     def get(self) -> Any:
         """The values as a list; the first failed one raises its error."""
         return [part.get() for part in self.parts]
+
+    def text(self) -> Any:
+        """The texts as a list."""
+        return [part.text() for part in self.parts]
 
     def meta(self) -> Any:
         """What was reported about each."""

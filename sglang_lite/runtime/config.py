@@ -6,9 +6,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from sglang_lite.chat_formats.thinking import THINKING_FORMATS
+from sglang_lite.chat_formats.tools import TOOL_FORMATS
 from sglang_lite.errors import RequestError, UnsupportedError
 
 POLICIES = ("lpm", "fcfs", "dfs-weight", "lof", "random", "priority")
+JUMP_FORWARDS = ("off", "verify", "force")
+GRAMMAR_BACKENDS = ("native", "outlines")
 BATCHINGS = ("prefill-first", "mixed", "decode-first")
 ATTENTION_BACKENDS = ("cpu", "torch_ref")
 
@@ -50,6 +54,10 @@ class EngineConfig:
     `enable_priority_scheduling`: requests may carry a priority, higher first, or lower first with
     `schedule_low_priority_values_first`. `max_queued_requests`: more waiting ones are refused (None: no limit).
     `disable_overlap_schedule` False: a step is planned while the one before it runs; results come a step late.
+    `jump_forward`: what is done with tokens that a constraint forces: `off`; `verify`: they are computed together and kept
+    as long as the request would choose them itself; `force`: all are taken. `grammar_backend`: what compiles constraints.
+    `grammar_compile_timeout_s`: a constraint that takes longer to compile fails its request. `tool_call_parser`,
+    `reasoning_parser`: names of forms of tool calls and of thinking; None: what the model's template says.
     """
 
     model_path: str | None = None
@@ -73,6 +81,11 @@ class EngineConfig:
     schedule_low_priority_values_first: bool = False
     max_queued_requests: int | None = None
     disable_overlap_schedule: bool = True
+    jump_forward: str = "verify"
+    grammar_backend: str = "native"
+    grammar_compile_timeout_s: float = 60.0
+    tool_call_parser: str | None = None
+    reasoning_parser: str | None = None
 
     def __post_init__(self) -> None:
         """Check every setting; the message names it, the value and what is allowed."""
@@ -82,6 +95,12 @@ class EngineConfig:
         self._one_of("batching", BATCHINGS)
         self._one_of("attention_backend", ATTENTION_BACKENDS)
         self._one_of("page_size", (1, 2, 4, 8, 16, 32, 64))
+        self._one_of("jump_forward", JUMP_FORWARDS)
+        self._one_of("grammar_backend", GRAMMAR_BACKENDS)
+        self._one_of("tool_call_parser", (None, *TOOL_FORMATS))
+        self._one_of("reasoning_parser", (None, *THINKING_FORMATS))
+        if not self.grammar_compile_timeout_s > 0:
+            self._wrong("grammar_compile_timeout_s", "seconds above 0")
         for name in ("max_prefill_tokens", "max_running_requests"):
             self._whole(name, low=1)
         for name in ("context_length", "max_total_tokens", "num_threads", "max_queued_requests"):

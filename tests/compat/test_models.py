@@ -74,6 +74,10 @@ def test_a_chosen_backend_stands_in_for_every_other() -> None:
     assert all(one is backend for one in made)
 
 
-def test_a_hosted_api_without_a_choice_is_refused() -> None:
-    with pytest.raises(UnsupportedError, match=r"OpenAI\('gpt-4'\)"):
-        models.OpenAI("gpt-4")
+def test_a_hosted_api_without_a_choice_is_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    backend = models.OpenAI("gpt-4", api_key="k")
+    assert repr(backend) == "OpenAI('gpt-4')"
+    backend.shutdown()
+    with pytest.raises(UnsupportedError, match=r"VertexAI\('m'\)"):
+        models.VertexAI("m")

@@ -17,13 +17,17 @@ import sglang_lite as sgl
 from examples.agents.debate import OPENINGS, PETS, Debate, Speech
 from examples.agents.few_shot_select import MESSAGES, Classified
 from examples.agents.generative_agents import MOODS, PLACES, TIMES, Episode, PartOfDay
+from examples.agents.json_extraction import NOTICES, Notice, Reading
 from examples.agents.json_fields import ADVERTS, COLOURS, Advert
 from examples.agents.judge import DIMENSIONS, Review, Verdict
 from examples.agents.long_chat import TURNS, Turn
 from examples.agents.react import DOCUMENTS, QUESTIONS, Answer, calculate, search
+from examples.agents.react_replay import RECORDS, Replayed
+from examples.agents.reflexion import PUZZLES, Try
 from examples.agents.self_consistency import QUESTIONS as PROBLEMS
 from examples.agents.self_consistency import Vote
 from examples.agents.skeleton_of_thought import NUM_POINTS, Point
+from examples.agents.tool_agent import LEFT, ORDERS, PRICES, Served
 from examples.agents.tree_of_thought import STEPS, Result
 
 ROOT = Path(__file__).parents[2]
@@ -39,6 +43,21 @@ EXPECTED: dict[str, Any] = {
         Answer(QUESTIONS[3], "calculate", "512 - 498", "14"),
         Answer(QUESTIONS[4], "search", "Eiffel Tower", "330"),
         Answer(QUESTIONS[5], "search", "Lake Baikal", "1642"),
+    ],
+    "tool_agent": [
+        Served(ORDERS[0], (("soup", 1),), ({"total": 6},), "That is 6 euros."),
+        Served(ORDERS[1], (("cake", 2),), ({"total": 8},), "That is 8 euros."),
+        Served(
+            ORDERS[2], (("pasta", 1),), ({"error": "ValueError: only 0 pasta left"},), "I am sorry, there is none left."
+        ),
+    ],
+    "react_replay": [
+        Replayed(
+            record["question"],
+            tuple(f"This is step {n}.\nAction {n}: search" for n in range(1, len(record["steps"]) + 1)),
+            0.0,
+        )
+        for record in RECORDS
     ],
     "debate": Debate(
         (
@@ -81,6 +100,11 @@ EXPECTED: dict[str, Any] = {
             ('Rosa says: "What a day!"', 'Emil says: "It was long."'),
         ),
     ),
+    "json_extraction": [
+        Reading(NOTICES[0], Notice("the choir sings", "Friday", 19, 5), 1, None),
+        Reading(NOTICES[1], Notice("tales for children", "Monday", 15), 2, None),
+        Reading(NOTICES[2], None, None, "the notice does not say 9 o'clock"),
+    ],
     "json_fields": [
         Advert("bicycle", "red", 120, "Clara", "Lyon"),
         Advert("piano", "black", 900, "Peter", "Berlin"),
@@ -104,6 +128,21 @@ EXPECTED: dict[str, Any] = {
         Turn(TURNS[4], LONG_ANSWER, 159, "You want a garden and asked 5 questions."),
         Turn(TURNS[5], LONG_ANSWER, 50, None),
     ),
+    "reflexion": [
+        [Try("The Storm Speaks", (), None)],
+        [
+            Try(
+                "Nobody Is Home",
+                ("it has 3 words, not 4", 'the word "key" is missing'),
+                "read the rules again",
+            ),
+            Try("The Key Is Gone", (), None),
+        ],
+        [
+            *[Try("Cold Morning", ("it has 2 words, not 3", 'the word "snow" is missing'), "read the rules again")] * 2,
+            Try("Cold Morning", ("it has 2 words, not 3", 'the word "snow" is missing'), None),
+        ],
+    ],
     "self_consistency": [
         Vote(PROBLEMS[0][0], "9", 9, ("9",) * 9, "9"),
         Vote(PROBLEMS[1][0], "14", 9, ("14",) * 9, "2"),
@@ -116,6 +155,14 @@ EXPECTED: dict[str, Any] = {
     ),
     "tree_of_thought": "checked by structure",
 }
+
+
+def check_react_replay(result: list[Replayed]) -> None:
+    assert [replayed.question for replayed in result] == [record["question"] for record in RECORDS]
+    for replayed, record in zip(result, RECORDS, strict=True):
+        assert len(replayed.proposals) == len(record["steps"])
+        assert all("Observation" not in proposal for proposal in replayed.proposals)
+        assert 0 <= replayed.reused < 1
 
 
 def check_react(result: list[Answer]) -> None:
@@ -181,6 +228,26 @@ def check_json_fields(result: list[Advert]) -> None:
         assert isinstance(advert.price, int)
 
 
+def check_json_extraction(result: list[Reading]) -> None:
+    assert [reading.text for reading in result] == list(NOTICES)
+    for reading in result:
+        assert (reading.notice is None) == (reading.problem is not None)
+        if reading.notice is not None:
+            assert isinstance(reading.notice, Notice)
+            assert f" {reading.notice.hour} o'clock" in reading.text
+            assert reading.num_tries in range(1, 5)
+
+
+def check_reflexion(result: list[list[Try]]) -> None:
+    assert len(result) == len(PUZZLES)
+    for tries in result:
+        assert 1 <= len(tries) <= 3
+        assert all(one.title and one.faults and one.lesson is not None for one in tries[:-1])
+        assert tries[-1].title
+        assert tries[-1].lesson is None
+        assert tries[-1].faults == () or len(tries) == 3
+
+
 def check_long_chat(result: tuple[Turn, ...]) -> None:
     assert [turn.question for turn in result] == list(TURNS)
     assert all(turn.answer for turn in result)
@@ -202,16 +269,31 @@ def check_generative_agents(result: tuple[PartOfDay, ...]) -> None:
         assert all(old.place != new.place for old, new in zip(before.episodes, after.episodes, strict=True))
 
 
+def check_tool_agent(result: list[Served]) -> None:
+    assert [served.wish for served in result] == list(ORDERS)
+    for served in result:
+        assert served.calls, "a call is required"
+        assert len(served.calls) == len(served.results)
+        for (dish, count), outcome in zip(served.calls, served.results, strict=True):
+            fits = count <= LEFT[dish]
+            assert outcome == ({"total": PRICES[dish] * count} if fits else {"error": f"ValueError: only {LEFT[dish]} {dish} left"})
+        assert isinstance(served.answer, str)
+
+
 CHECKS: dict[str, Callable[[Any], None]] = {
     "debate": check_debate,
     "few_shot_select": check_few_shot_select,
     "generative_agents": check_generative_agents,
+    "json_extraction": check_json_extraction,
     "json_fields": check_json_fields,
     "judge": check_judge,
     "long_chat": check_long_chat,
     "react": check_react,
+    "react_replay": check_react_replay,
+    "reflexion": check_reflexion,
     "self_consistency": check_self_consistency,
     "skeleton_of_thought": check_skeleton_of_thought,
+    "tool_agent": check_tool_agent,
     "tree_of_thought": check_tree_of_thought,
 }
 

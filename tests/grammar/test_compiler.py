@@ -137,7 +137,7 @@ def test_the_state_limit_is_the_compilers() -> None:
 
 
 def test_the_table_limit_is_the_compilers() -> None:
-    grammar = GrammarCompiler(toy_vocab(), max_table_bytes=100_000).compile_regex("(a|b)*a(a|b){16}")
+    grammar = GrammarCompiler(toy_vocab(), max_table_bytes=80_000).compile_regex("(a|b)*a(a|b){16}")
     with pytest.raises(GrammarTooLargeError, match="max_table_bytes"):
         grammar.compressed(max_states=10**6)
 

@@ -42,9 +42,9 @@ def test_unknown_transitions_are_told_from_dead_ones() -> None:
     nfa, dfa = tables("ab")
     start = start_state(nfa, dfa)
     data = np.frombuffer(b"ax", np.uint8).copy()
-    assert advance_known(start, data, 0, 2, nfa.byte_class, dfa.transitions) == UNKNOWN
+    assert advance_known(start, data, 0, 2, nfa.byte_class, dfa.row_of, dfa.only, dfa.blocks, dfa.targets) == UNKNOWN
     assert advance(start, data, 0, 2, nfa, dfa) == DEAD
-    assert advance_known(start, data, 0, 2, nfa.byte_class, dfa.transitions) == DEAD
+    assert advance_known(start, data, 0, 2, nfa.byte_class, dfa.row_of, dfa.only, dfa.blocks, dfa.targets) == DEAD
 
 
 def test_full_tables_are_reported_and_keep_what_they_hold() -> None:
@@ -83,7 +83,7 @@ def test_rehashed_states_are_found_again() -> None:
     end = run(start, b"ab" * 10, nfa, dfa)
     count = int(dfa.counters[0])
     empty = np.full(1024, -1, np.int32)
-    dfa = dfa._replace(buckets=empty, cell_buckets=empty.copy(), transitions=np.full_like(dfa.transitions, UNKNOWN))
+    dfa = dfa._replace(buckets=empty, cell_buckets=empty.copy(), targets=np.full_like(dfa.targets, UNKNOWN))
     rehash(dfa)
     assert run(start, b"ba" * 10, nfa, dfa) == end
     assert dfa.counters[0] == count

@@ -18,8 +18,12 @@ def drawn(empty: dict[int, list[int]], refs: dict[int, list[tuple[str, int]]]) -
     return SimpleNamespace(
         graph=SimpleNamespace(names=NAMES),
         live_rules=BORDERS,
-        empty=np.array([(source, 0, target) for source, targets in empty.items() for target in targets]).reshape(-1, 3),
-        refs=np.array([(source, NAMES[name], target) for source, found in refs.items() for name, target in found]),
+        empty=np.array(
+            [(source, 0, target) for source, targets in empty.items() for target in targets], np.int32
+        ).reshape(-1, 3),
+        refs=np.array(
+            [(source, NAMES[name], target) for source, found in refs.items() for name, target in found], np.int32
+        ).reshape(-1, 3),
         bare_ends=np.arange(40) % 10 == 9,
     )
 

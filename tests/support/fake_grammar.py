@@ -9,11 +9,17 @@ import numpy as np
 
 
 class FakeGrammar:
-    """Place i allows `places[i]`; after the last only `end_id` is allowed. Counts what a matcher must never see."""
+    """Place i allows `places[i]`; after the last only `end_id` is allowed. Counts what a matcher must never see.
 
-    def __init__(self, places: Sequence[frozenset[int]], end_id: int) -> None:
+    `guesses[i]`: the token that counts as forced at place i, as one spelling of several; None: nothing is forced there.
+    """
+
+    def __init__(
+        self, places: Sequence[frozenset[int]], end_id: int, guesses: Sequence[int | None] | None = None
+    ) -> None:
         self.places = tuple(places)
         self.end_id = end_id
+        self.guesses = [None] * len(self.places) if guesses is None else list(guesses)
         self.num_accepted = 0
         self.is_terminated = False
 
@@ -46,6 +52,27 @@ class FakeGrammar:
         bits[list(self.allowed)] = 1
         bitmask[index] = np.packbits(bits, bitorder="little").view(np.int32)
 
+    def fork(self) -> FakeGrammar:
+        """The same grammar at the same place."""
+        twin = self.restarted()
+        twin.num_accepted, twin.is_terminated = self.num_accepted, self.is_terminated
+        return twin
+
+    def jump_forward(self, before: Sequence[int] = ()) -> list[int]:
+        """The guesses from here on, up to the first place without one."""
+        run: list[int] = []
+        for guess in self.guesses[self.num_accepted :]:
+            if guess is None:
+                break
+            run.append(guess)
+        return run
+
     def restarted(self) -> FakeGrammar:
         """The same grammar at its start."""
-        return FakeGrammar(self.places, self.end_id)
+        return FakeGrammar(self.places, self.end_id, self.guesses)
+
+
+def guessed(places: Sequence[frozenset[int]], end_id: int, choice: int) -> FakeGrammar:
+    """A grammar in which places have a guess, those with a 1 in `choice`'s binary form, and the guess is the largest token."""
+    guesses = [max(place) if choice >> i & 1 and max(place) != end_id else None for i, place in enumerate(places)]
+    return FakeGrammar(places, end_id, guesses)

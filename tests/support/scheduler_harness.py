@@ -251,7 +251,9 @@ class Harness:
         prefill = [
             row
             for row in plan.rows
-            if not row.is_future and (row.extend_len > 1 or row.sample is None or not row.sample.output_ids)
+            if not row.is_future
+            and not row.drafts
+            and (row.extend_len > 1 or row.sample is None or not row.sample.output_ids)
         ]
         num_tokens = sum(row.extend_len for row in prefill)
         chunk = self.config.chunked_prefill_size
@@ -294,6 +296,8 @@ def reference(add: AddReq, cfg: SchedulerConfig) -> Final:
             final.logprobs = [TokenLogprob(NO_TOKEN, None, *oracle.alternatives(h, 0, add.logprob)[1:])]
     while final.reason is None:
         token = oracle.next_token(h, params, params.seed or 0, len(prompt) + len(ids), grammar)
+        if (params.jump_forward or cfg.jump_forward) == "force" and grammar is not None:
+            token = next(iter(grammar.jump_forward()), token)
         assert token is not None
         if add.logprob is not None:
             final.logprobs.append(TokenLogprob(token, *oracle.alternatives(h, token, add.logprob)))

@@ -83,7 +83,7 @@ class TalkingRunner:
 class ToyGrammars:
     """A regex of plain bytes is that text; `refuse me` cannot be compiled, schemas are not built."""
 
-    def submit(self, params: SamplingParams) -> Future[Any]:
+    def submit(self, params: SamplingParams, prompt_ids: Any = ()) -> Future[Any]:
         if params.json_schema is not None:
             raise UnsupportedError("compiling a grammar: json_schema is not built; use regex or choices")
         future: Future[Any] = Future()

@@ -83,6 +83,7 @@ _PATTERNS: dict[str, tuple[str, str | None]] = {
     "relative-json-pointer": (rf"(?:0|[1-9][0-9]*)(?:#|{_POINTER})", None),
     "regex": (r"[A-Za-z0-9_ ]*", "all expressions but plain words"),
 }
+KNOWN_FORMATS = frozenset(_PATTERNS)
 
 
 @cache

@@ -9,6 +9,7 @@ from itertools import product
 from typing import TypeVar
 
 from sglang_lite.grammar.errors import GrammarTooLargeError
+from sglang_lite.grammar.hashing import Hashed, hashed_once
 from sglang_lite.grammar.json_schema.members import ALL_OBJECTS, ObjectSet, complement_objects, meet_objects
 from sglang_lite.grammar.json_schema.numeric import (
     ALL_NUMBERS,
@@ -25,8 +26,9 @@ Part = TypeVar("Part", NumberSet, TextSet, ArraySet, ObjectSet)
 Container = TypeVar("Container", ArraySet, ObjectSet)
 
 
+@hashed_once
 @dataclass(frozen=True, slots=True)
-class Form:
+class Form(Hashed):
     """A set of JSON values: for each type a union of sets; an empty tuple is no value of the type.
 
     `inexact` says that a keyword was left out on the way (never so in strict mode), so the form is too wide.

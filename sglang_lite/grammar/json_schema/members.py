@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from sglang_lite.grammar.hashing import Hashed, hashed_once
 from sglang_lite.grammar.json_schema.languages import ANY_TEXT, difference, intersection, literals, matches, union
 from sglang_lite.grammar.json_schema.terms import FALSE, TRUE, Term, all_of, complement
 from sglang_lite.grammar.syntax import NEVER, Node
 
 
+@hashed_once
 @dataclass(frozen=True, slots=True)
-class NameClass:
+class NameClass(Hashed):
     """The names in every language of `within` (no language: all names), in none of `outside`, and not listed in `barred`."""
 
     within: frozenset[Node] = frozenset()
@@ -49,8 +51,9 @@ class NameClass:
 ALL_NAMES = NameClass()
 
 
+@hashed_once
 @dataclass(frozen=True, slots=True)
-class ObjectSet:
+class ObjectSet(Hashed):
     """The objects that satisfy every field; a default field demands nothing.
 
     Attributes:

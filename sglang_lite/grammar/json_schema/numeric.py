@@ -6,11 +6,14 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil, floor, lcm
 
+from sglang_lite.grammar.hashing import Hashed, hashed_once
+
 _MAX_LISTED = 256  # an integral interval of at most this many members is searched for multiples
 
 
+@hashed_once
 @dataclass(frozen=True, slots=True)
-class NumberSet:
+class NumberSet(Hashed):
     """The numbers that satisfy every field; a default field demands nothing.
 
     Attributes:

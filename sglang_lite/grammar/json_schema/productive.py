@@ -9,7 +9,9 @@ from sglang_lite.grammar.syntax import (
     NEVER,
     Alternate,
     Both,
+    Bytes,
     Chars,
+    Choices,
     Concat,
     Grammar,
     Node,
@@ -74,23 +76,27 @@ def _references(node: Node) -> list[str]:
 
 
 def _has_text(node: Node, alive: set[str]) -> bool:
-    match node:
-        case Ref(name):
-            return name in alive
-        case Chars(charset):
-            return bool(charset.ranges)
-        case Concat(parts):
-            return all(_has_text(part, alive) for part in parts)
-        case Alternate(options):
-            return any(_has_text(option, alive) for option in options)
-        case Repeat(item, low, _):
-            return low == 0 or _has_text(item, alive)
-        case Both(left, right):
-            return _has_text(left, alive) and _has_text(right, alive)
-        case Without(left, _):
-            return _has_text(left, alive)
-        case _:
-            return True
+    while True:
+        match node:
+            case Ref(name):
+                return name in alive
+            case Concat(parts):
+                # Words and marks first told apart, since most parts are such.
+                return all(isinstance(part, Bytes | Choices) or _has_text(part, alive) for part in parts)
+            case Alternate(options):
+                return any(_has_text(option, alive) for option in options)
+            case Repeat(item, low, _):
+                if low == 0:
+                    return True
+                node = item
+            case Chars(charset):
+                return bool(charset.ranges)
+            case Both(left, right):
+                return _has_text(left, alive) and _has_text(right, alive)
+            case Without(left, _):
+                node = left
+            case _:
+                return True
 
 
 def _cut(node: Node, alive: set[str]) -> Node:

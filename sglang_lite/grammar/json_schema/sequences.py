@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from sglang_lite.grammar.errors import UnsupportedGrammarError
+from sglang_lite.grammar.hashing import Hashed, hashed_once
 from sglang_lite.grammar.json_schema.terms import FALSE, TRUE, Term, all_of, complement
 
 
+@hashed_once
 @dataclass(frozen=True, slots=True)
-class Contained:
+class Contained(Hashed):
     """At least `low` and at most `high` (None: any number) of the items from index `start` on are in `term`."""
 
     start: int
@@ -18,8 +20,9 @@ class Contained:
     high: int | None = None
 
 
+@hashed_once
 @dataclass(frozen=True, slots=True)
-class ArraySet:
+class ArraySet(Hashed):
     """The arrays that satisfy every field; a default field demands nothing.
 
     Attributes:

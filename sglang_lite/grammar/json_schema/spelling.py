@@ -111,7 +111,7 @@ def _others(texts: list[str], at: int) -> Node:
         concat([_char(char), _others(group, at + 1)]) if ord(char) not in _SURROGATES else NEVER
         for char, group in groups.items()
     ]
-    return alternate([*options, *_elsewhere(frozenset(groups), ends)])
+    return Alternate((*options, *_elsewhere(frozenset(groups), ends)), open_to=_RAW)
 
 
 @lru_cache(maxsize=4096)

@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from sglang_lite.grammar.hashing import Hashed, hashed_once
+
 
 @dataclass(frozen=True, slots=True)
 class Anything:
@@ -14,8 +16,9 @@ class Anything:
     positive: bool
 
 
+@hashed_once
 @dataclass(frozen=True, slots=True)
-class Located:
+class Located(Hashed):
     """The schema at a JSON Pointer of the root document.
 
     `scope` holds, for each dynamic anchor met on the way, the pointer that a `$dynamicRef` to it leads to.
@@ -32,22 +35,25 @@ class Constant:
     text: str
 
 
+@hashed_once
 @dataclass(frozen=True, slots=True)
-class AllOf:
+class AllOf(Hashed):
     """Values in every one of `terms`."""
 
     terms: frozenset[Term]
 
 
+@hashed_once
 @dataclass(frozen=True, slots=True)
-class AnyOf:
+class AnyOf(Hashed):
     """Values in one of `terms` at least."""
 
     terms: frozenset[Term]
 
 
+@hashed_once
 @dataclass(frozen=True, slots=True)
-class NotIn:
+class NotIn(Hashed):
     """Values that are not in `term`."""
 
     term: Term

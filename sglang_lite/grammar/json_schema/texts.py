@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from sglang_lite.grammar.errors import UnsupportedGrammarError
+from sglang_lite.grammar.hashing import Hashed, hashed_once
 from sglang_lite.grammar.json_schema.languages import (
     difference,
     intersection,
@@ -17,8 +18,9 @@ from sglang_lite.grammar.json_schema.lengths import bounded
 from sglang_lite.grammar.syntax import NEVER, Node
 
 
+@hashed_once
 @dataclass(frozen=True, slots=True)
-class TextSet:
+class TextSet(Hashed):
     """The strings that satisfy every field; a default field demands nothing.
 
     Attributes:

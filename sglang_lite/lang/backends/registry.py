@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 from sglang_lite import env
 from sglang_lite.errors import RequestError
+from sglang_lite.lang.backends.hosted import anthropic_api, litellm_api, openai_api
 from sglang_lite.lang.backends.remote import RuntimeEndpoint
 from sglang_lite.lang.backends.scripted import ScriptedBackend
 from sglang_lite.request_tree import Backend
@@ -27,6 +28,8 @@ _factories: dict[str, BackendFactory] = {}
 _named: dict[str, Backend] = {}
 _default: Backend | None = None
 _scoped: ContextVar[Backend | None] = ContextVar("sglang_lite_backend", default=None)
+_set_here: ContextVar[tuple[Backend, str | None] | None] = ContextVar("sglang_lite_default", default=None)
+"""What `set_default_backend` was given in this thread or task, and the string if it was one."""
 
 
 def register_backend(scheme: str, factory: BackendFactory) -> None:
@@ -44,6 +47,9 @@ def _make_scripted(rest: str) -> Backend:
 register_backend("scripted", _make_scripted)
 register_backend("http", lambda rest: RuntimeEndpoint(f"http:{rest}"))
 register_backend("https", lambda rest: RuntimeEndpoint(f"https:{rest}"))
+register_backend("openai", openai_api.from_string)
+register_backend("anthropic", anthropic_api.from_string)
+register_backend("litellm", litellm_api.from_string)
 
 
 def _named_backend(name: str) -> Backend:
@@ -79,12 +85,13 @@ def as_backend(backend: object) -> Backend:
 
 
 def resolve_backend(backend: object = None) -> Backend:
-    """The backend to run on: the given one, that of the scope, the default, `SGLANG_LITE_BACKEND`, a new `local`.
+    """The backend to run on: the given one, that of the scope, the default set in this thread or task, that of the process,
+    `SGLANG_LITE_BACKEND`, a new `local`.
 
     The last two become the default; the last is announced on stderr.
     """
     global _default
-    found = _scoped.get() if backend is None else as_backend(backend)
+    found = (_scoped.get() or _own_default()) if backend is None else as_backend(backend)
     if found is not None:
         return found
     with _lock:
@@ -102,14 +109,26 @@ def resolve_backend(backend: object = None) -> Backend:
 
 def current_backend() -> Backend | None:
     """The backend that `resolve_backend()` would find, without making one; None where there is none yet."""
-    scoped = _scoped.get()
-    return _default if scoped is None else scoped
+    return _scoped.get() or _own_default() or _default
+
+
+def _own_default() -> Backend | None:
+    """The default that was set in this thread or task; one that a string named and that was shut down since is none."""
+    found = _set_here.get()
+    if found is None:
+        return None
+    backend, name = found
+    return backend if name is None or _named.get(name) is backend else None
 
 
 def set_default_backend(backend: object) -> None:
-    """Run on `backend` (an object or a string) wherever nothing else is said; None: forget the default."""
+    """Run on `backend` (an object or a string) wherever nothing else is said; None: forget the default.
+
+    It holds in this thread or task whatever others set, and in all that have set none of their own.
+    """
     global _default
     found = None if backend is None else as_backend(backend)
+    _set_here.set(None if found is None else (found, backend if isinstance(backend, str) else None))
     with _lock:
         _default = found
 

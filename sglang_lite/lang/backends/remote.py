@@ -14,6 +14,7 @@ from typing import Any, cast
 from weakref import WeakSet
 
 from sglang_lite import env
+from sglang_lite.chat_formats.recognise import ChatFormat
 from sglang_lite.errors import (
     CancelledError,
     ContextLengthError,
@@ -33,8 +34,9 @@ from sglang_lite.lang.backends.http_client import (
     shared_loop,
 )
 from sglang_lite.lang.backends.op_log import OpLog
+from sglang_lite.lang.backends.remote_rows import RemoteRows
 from sglang_lite.op_json import VERSION, error_from_json, event_from_json, op_to_json
-from sglang_lite.request_tree import EventSink, Op, OpFailed, OpScored
+from sglang_lite.request_tree import EventSink, Finding, Op, OpFailed, Program, RequestTree, TreeRow
 
 _RETRIES_S = (0.0, 0.1, 0.3, 1.0, 2.0, 4.0)
 """Pauses before each try to reach a server that has gone; after the last one the program's open ops fail."""
@@ -50,16 +52,26 @@ class RuntimeEndpoint:
         base_url: its address, `http://host:port`.
         api_key: its key, where it asks for one. None: what `SGLANG_LITE_API_KEY` holds.
         verify: for https, a file or folder of certificates, or False for none; None: the system's.
+        chat_template_name: one of SGLang's templates: programs then run as with `SGLANG_LITE_COMPAT=strict:NAME`. None:
+            the model's own.
 
     Raises:
         ExecutionError: no server answers there, or it refuses the key.
         UnsupportedError: the server has no `/v1/programs`.
     """
 
-    def __init__(self, base_url: str, api_key: str | None = None, verify: str | bool | None = None) -> None:
+    def __init__(
+        self,
+        base_url: str,
+        api_key: str | None = None,
+        verify: str | bool | None = None,
+        chat_template_name: str | None = None,
+    ) -> None:
+        self.chat_template_name = chat_template_name
         self._http = HttpClient(base_url, api_key or env.api_key(), context=_tls_context(base_url, verify))
         self.base_url = self._http.base_url
         self._programs: WeakSet[RemoteProgram] = WeakSet()
+        self._rows: WeakSet[RemoteRows] = WeakSet()
         self._is_shut_down = False
         self.model_info: dict[str, Any] = self._json("GET", "/get_model_info")
         if not self.model_info.get("programs"):
@@ -78,6 +90,25 @@ class RuntimeEndpoint:
         program = RemoteProgram(self._http, sink, secrets.randbits(63) if seed is None else seed)
         self._programs.add(program)
         return program
+
+    def open_rows(self, tree: RequestTree, rows: Sequence[TreeRow]) -> list[Program]:
+        """Start a program for each row of arguments of `tree`, all with one request (see `request_tree.RowsBackend`)."""
+        if self._is_shut_down:
+            raise EngineStoppedError(f"opening rows on {self.base_url}: the backend was shut down; make a new one")
+        seeds = [secrets.randbits(63) if row.seed is None else row.seed for row in rows]
+        remote = RemoteRows(self._http, tree, rows, seeds, _RETRIES_S, error_of)
+        self._rows.add(remote)
+        remote.start()
+        return list(remote.rows)
+
+    def check(self, tree: RequestTree) -> list[Finding]:
+        """What the server finds in a tree before it runs (see `request_tree.TreeChecker`)."""
+        answer = self._request("POST", "/v1/programs/check", tree.to_json())
+        return [Finding(**found) for found in checked(answer, "checking a tree")["findings"]]
+
+    def chat_format(self) -> ChatFormat:
+        """How the server's model writes tool calls and thinking, as it said when this object was made."""
+        return ChatFormat.from_json(self.model_info.get("chat_format") or {})
 
     def flush_cache(self) -> bool:
         """Forget the server's prefixes; False while requests run."""
@@ -104,6 +135,8 @@ class RuntimeEndpoint:
         self._is_shut_down = True
         for program in list(self._programs):
             program.fail_all(EngineStoppedError(f"the backend for {self.base_url} was shut down"))
+        for rows in list(self._rows):
+            rows.fail_all(EngineStoppedError(f"the backend for {self.base_url} was shut down"))
         shared_loop.call(self._http.close)
 
     def _json(self, method: str, path: str) -> dict[str, Any]:
@@ -126,6 +159,8 @@ class RemoteProgram:
     """
 
     def __init__(self, http: HttpClient, sink: EventSink, seed: int) -> None:
+        self.seed = seed
+        """From which every op without its own seed derives one."""
         self._http = http
         self._sink = sink
         self._lock = threading.Lock()
@@ -275,15 +310,11 @@ class RemoteProgram:
             if event_id is not None:
                 self._link.last_event = event_id
             shown = self._log.take(event)
-            if (
-                isinstance(event, OpScored)
-                and shown is None
-                and (decision := self._log.decision_on(event.op)) is not None
-            ):
-                self._link.outbox.append(decision)
+            if not shown and (answer := self._log.answer_to(event)) is not None:
+                self._link.outbox.append(answer)
                 self._link.wake()
-        if shown is not None:
-            self._sink(shown)
+        for new in shown:
+            self._sink(new)
 
 
 class _Link:

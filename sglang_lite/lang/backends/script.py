@@ -168,6 +168,11 @@ def fit(text: str, params: SamplingParams, call: ScriptedCall) -> Fitted:
 
 def _check(text: str, params: SamplingParams, call: ScriptedCall) -> None:
     what = f"{describe(call)}: the reply {text!r}"
+    if params.thinking is not None:
+        begin, end = params.thinking
+        if end not in text and text.lstrip().startswith(begin):
+            return  # nothing but thinking
+        text = text.partition(end)[2].strip() if end in text else text
     if params.regex is not None and not re.fullmatch(params.regex, text):
         raise ScriptError(f"{what} does not match regex={params.regex!r}")
     if params.choices is not None and text not in params.choices:

@@ -5,19 +5,24 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sglang_lite import env
+from sglang_lite.chat_formats.thinking import THINKING_FORMATS
+from sglang_lite.chat_formats.tools import tool_format
 from sglang_lite.errors import RequestError
 from sglang_lite.runtime.attention.kv_pool import KvPool
 from sglang_lite.runtime.config import EngineConfig
 from sglang_lite.runtime.engine.model_executor import make_executor, open_source
 from sglang_lite.runtime.engine.requests import Limits
 from sglang_lite.runtime.engine.resources import available_bytes, usable_cpus
+from sglang_lite.runtime.execution.grammar_backend import GrammarBackend, NativeBackend
 from sglang_lite.runtime.execution.grammar_manager import GrammarManager
 from sglang_lite.runtime.execution.model_runner import ModelRunner
+from sglang_lite.runtime.execution.outlines_backend import OutlinesBackend
+from sglang_lite.runtime.execution.thinking_gate import ThinkingGates
 from sglang_lite.runtime.executor.ports import TextParts
 from sglang_lite.runtime.memory.kv import KvManager
 from sglang_lite.runtime.model.config import ModelConfig
@@ -75,7 +80,8 @@ def build_parts(config: EngineConfig) -> EngineParts:
     scheduler = _scheduler(config, model, tokenizer, context, num_pages, eos_ids)
     runner = ModelRunner(executor.model, executor.attention, pool, vocab_size=model.vocab_size, eos_ids=eos_ids)
     text = TextParts(
-        tokenizer, ChatTemplate(tokenizer.chat_template, tokenizer.template_variables), tokenizer.visible_bytes
+        tokenizer, chat_of(config, tokenizer), tokenizer.visible_bytes,
+        context_len=context,
     )
     pool_tokens = num_pages * config.page_size
     info = config.to_dict() | {
@@ -86,15 +92,30 @@ def build_parts(config: EngineConfig) -> EngineParts:
         "num_threads": num_threads,
         "executor": executor.name,
         "attention_backend": executor.attention_name,
+        "chat_format": text.chat.format.to_json(),
         "kv_bytes": pool_tokens * KvPool.bytes_per_page(model.num_layers, model.num_kv_heads, model.head_dim, 1),
     }
 
     def statistics() -> dict[str, Any]:
-        return scheduler.statistics().to_dict() | {"runner": asdict(runner.counters)}
+        return scheduler.statistics().to_dict() | {
+            "runner": asdict(runner.counters),
+            "tokenizer": asdict(tokenizer.statistics()),
+        }
 
     limits = Limits(model.vocab_size, context, pool_tokens)
-    grammars = GrammarManager(lambda: _token_vocab(tokenizer))
+    grammars = _grammar_manager(config, tokenizer, model.vocab_size, eos_ids)
     return EngineParts(scheduler, runner, grammars, text, limits, info, statistics)
+
+
+def chat_of(config: EngineConfig, tokenizer: Tokenizer) -> ChatTemplate:
+    """The model's template; what the settings say of its tool calls and thinking goes before what it says itself."""
+    chat = ChatTemplate(tokenizer.chat_template, tokenizer.template_variables, tokens=tokenizer.special_tokens)
+    if config.tool_call_parser is not None:
+        own = tool_format(config.tool_call_parser).name
+        chat.format = replace(chat.format, tools=own, shows_tools=chat.format.shows_tools and own == chat.format.tools)
+    if config.reasoning_parser is not None:
+        chat.format = replace(chat.format, thinking=THINKING_FORMATS[config.reasoning_parser])
+    return chat
 
 
 def notice(line: str) -> None:
@@ -162,21 +183,55 @@ def _scheduler(
         max_queued_requests=config.max_queued_requests,
         random_seed=config.random_seed or 0,
         disable_overlap_schedule=config.disable_overlap_schedule,
+        jump_forward=config.jump_forward,  # pyright: ignore[reportArgumentType] - checked there
     )
     return Scheduler(settings, kv, tokenizer.visible_bytes)
 
 
 def _name_kernel_folder() -> None:
     """Compiled kernels are kept on disk, so their folder is named before one of them is imported."""
-    from sglang_lite.kernels.cpu.jit import prepare_cache  # Numba loads here, after the model's own errors
+    prepare_grammar_kernels(env.cache_dir())  # Numba loads here, after the model's own errors
 
-    prepare_cache(env.cache_dir(), _grammar_sources())
+
+def prepare_grammar_kernels(cache_dir: Path) -> None:
+    """Name the folder of compiled kernels by their sources; before the first of them is imported."""
+    from sglang_lite.kernels.cpu.jit import prepare_cache
+
+    prepare_cache(cache_dir, _grammar_sources())
 
 
 def _grammar_sources() -> Iterable[Path]:
     import sglang_lite.grammar
 
     return Path(sglang_lite.grammar.__file__).parent.glob("*.py")  # all: constants of any module go into compiled code
+
+
+def _grammar_manager(
+    config: EngineConfig, tokenizer: Tokenizer, vocab_size: int, eos_ids: frozenset[int]
+) -> GrammarManager:
+    gates = ThinkingGates(
+        tokenizer.visible_bytes,
+        tokenizer.special_ids,
+        eos_ids,
+        vocab_size,
+        lambda text: tokenizer.encode(text, parse_special=True, previous_id=_ordinary_id(tokenizer)),
+    )
+    timeout_s = config.grammar_compile_timeout_s
+    make = {"native": _native_grammars, "outlines": _outlines_grammars}[config.grammar_backend]
+    return GrammarManager(lambda: make(tokenizer), timeout_s=timeout_s, gates=gates)
+
+
+def _native_grammars(tokenizer: Tokenizer) -> GrammarBackend:
+    return NativeBackend.of_vocab(lambda: _token_vocab(tokenizer))
+
+
+def _outlines_grammars(tokenizer: Tokenizer) -> GrammarBackend:
+    return OutlinesBackend(tokenizer.token_bytes, tokenizer.special_ids, tokenizer.eos_ids)
+
+
+def _ordinary_id(tokenizer: Tokenizer) -> int:
+    """A token that is text: behind one, no tokenizer puts a space of its own."""
+    return next(i for i, data in enumerate(tokenizer.visible_bytes) if data and i not in tokenizer.special_ids)
 
 
 def _token_vocab(tokenizer: Tokenizer) -> TokenVocab:
@@ -188,4 +243,9 @@ def _token_vocab(tokenizer: Tokenizer) -> TokenVocab:
         notice("compiling the grammar kernels (once for this machine, about 20 s)")
         compile_all()
         mark_compiled("grammar")
-    return TokenVocab.from_tokenizer(tokenizer, cache_dir=env.cache_dir())
+    ordinary = _ordinary_id(tokenizer)
+
+    def encode(text: str) -> list[int]:
+        return tokenizer.encode(text, parse_special=False, previous_id=ordinary)
+
+    return TokenVocab.from_tokenizer(tokenizer, encode=encode, cache_dir=env.cache_dir())

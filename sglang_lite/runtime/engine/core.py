@@ -7,12 +7,15 @@ import logging
 import os
 import queue
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Protocol
 
 from sglang_lite.errors import EngineStoppedError, GrammarError, SglangLiteError
+from sglang_lite.request_tree import SamplingParams
 from sglang_lite.runtime.executor.ports import TextParts
 from sglang_lite.runtime.executor.tree_executor import TreeExecutor
 from sglang_lite.runtime.scheduler.loop import Runner, make_loop
@@ -35,7 +38,7 @@ OutputHandler = Callable[[ReqOutput], None]
 class Grammars(Protocol):
     """What compiles constraints."""
 
-    def submit(self, params: Any) -> Future[Any]:
+    def submit(self, params: Any, prompt_ids: Sequence[int]) -> Future[Any]:
         """Start compiling the constraint of these sampling parameters; the future gives a fresh cursor."""
         ...
 
@@ -52,14 +55,19 @@ class EngineCore:
 
     def __init__(self, scheduler: Scheduler, runner: Runner, grammars: Grammars, text: TextParts) -> None:
         self.scheduler = scheduler
-        self.executor = TreeExecutor(self, text)
+        self.executor = TreeExecutor(self, text, scheduler.kv.total_tokens)
         self._loop = make_loop(scheduler, runner)
         self._grammars = grammars
         self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._messages: list[Message] = []
         self._handlers: dict[str, OutputHandler] = {}
+        self._came_s: dict[str, float] = {}
+        """When each request came ..."""
+        self._waited_s: dict[str, float] = {}
+        """... and how long it waited, from its first row on."""
         self._waiting_calls: set[queue.SimpleQueue[Any]] = set()
         self._rids = itertools.count()
+        self.num_steps = 0
         self._stopping = False
         self._death: EngineStoppedError | None = None
         self._lock = threading.Lock()
@@ -113,11 +121,12 @@ class EngineCore:
     def submit(self, req: AddReq, on_output: OutputHandler) -> None:
         """Queue a request (engine's thread only); its constraint is compiled beside the running steps."""
         self._handlers[req.rid] = on_output
+        self._came_s[req.rid] = time.perf_counter()
         if not has_constraint(req):
             self._messages.append(req)
             return
         try:
-            future = self._grammars.submit(req.sampling)
+            future = self._grammars.submit(req.sampling, req.input_ids)
         except SglangLiteError as error:
             self._end(req.rid, error, len(req.input_ids))
             return
@@ -127,6 +136,11 @@ class EngineCore:
     def send(self, message: Message) -> None:
         """Queue a message for the next step (engine's thread only)."""
         self._messages.append(message)
+
+    def prepare_grammar(self, params: SamplingParams) -> None:
+        """Start compiling a constraint that a later request will have (engine's thread only)."""
+        with suppress(SglangLiteError):  # the request will meet it, too
+            self._grammars.submit(params, ())
 
     def new_rid(self) -> str:
         """A request id that no request has: callers may have chosen one of the same form."""
@@ -183,14 +197,21 @@ class EngineCore:
 
     def _step(self) -> None:
         messages, self._messages = self._messages, []
-        for out in self._loop.step(messages):
+        now = time.perf_counter()
+        outputs = self._loop.step(messages)
+        for rid in self.scheduler.first_admitted:
+            self._waited_s[rid] = now - self._came_s.get(rid, now)
+        for out in outputs:
             self._hand_out(out)
         self.executor.sweep()
+        self.num_steps += 1
 
     def _hand_out(self, out: ReqOutput) -> None:
         handler = self._handlers.get(out.rid)
         if out.finished is not None:
             self._handlers.pop(out.rid, None)
+            self._came_s.pop(out.rid, None)
+            out = out._replace(queue_s=self._waited_s.pop(out.rid, None))
         if handler is None:
             return
         try:
@@ -227,9 +248,9 @@ class EngineCore:
 
 
 def has_constraint(req: AddReq) -> bool:
-    """The request's text is held by a grammar."""
+    """The request's text is held by a grammar, or its thinking by a budget."""
     params = req.sampling
-    return any(value is not None for value in (params.regex, params.choices, params.json_schema, params.ebnf))
+    return params.constraint is not None or (params.thinking is not None and params.thinking_budget is not None)
 
 
 def waiting_for_grammar(req: AddReq) -> AddReq:

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import os
 import secrets
 import threading
 import time
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
+from sglang_lite.chat_formats.recognise import ChatFormat
 from sglang_lite.errors import CancelledError, EngineStoppedError, RequestError, UnsupportedError
-from sglang_lite.request_tree import EventSink, LogprobParams, Op, OpFailed
+from sglang_lite.request_tree import EventSink, Finding, LogprobParams, Op, OpFailed, Program, RequestTree, TreeRow
 from sglang_lite.runtime.config import EngineConfig
+from sglang_lite.runtime.engine.async_calls import replies_of
 from sglang_lite.runtime.engine.build import EngineParts, build_parts
 from sglang_lite.runtime.engine.core import EngineCore
+from sglang_lite.runtime.engine.look import look
 from sglang_lite.runtime.engine.prefix import PINNED_NEXT_USE, CachedPrefix
 from sglang_lite.runtime.engine.reply import Mailbox, Reply, ReplyBuilder, in_order, raise_if_failed
-from sglang_lite.runtime.engine.requests import GenerateRequest, Params, build_requests, logprob_params
+from sglang_lite.runtime.engine.requests import GenerateRequest, Limits, Params, build_requests, logprob_params
+from sglang_lite.runtime.engine.tree_check import check_tree
 from sglang_lite.runtime.executor.generation import Generation
 from sglang_lite.runtime.executor.seeds import SEED_BITS
 from sglang_lite.runtime.scheduler.messages import AbortReq, AddReq, EndLease
@@ -76,6 +78,32 @@ class Engine:
     def tokenizer(self) -> Tokenizer:
         """The model's tokenizer."""
         return self._parts.text.tokenizer
+
+    @property
+    def limits(self) -> Limits:
+        """What every request must fit."""
+        return self._parts.limits
+
+    def progress(self) -> tuple[int, bool]:
+        """Steps done so far, and whether there is work; waits for nothing."""
+        return self._core.num_steps, self._core.scheduler.has_work
+
+    def calls(self) -> dict[str, Callable[..., Any]]:
+        """Functions that another process may call by name: arguments and results are plain data."""
+        return {"flush_cache": self.flush_cache, "get_server_info": self.get_server_info, "look": self.look}
+
+    def call(self, name: str, **arguments: Any) -> Any:
+        """One of `calls`, as another process would call it."""
+        return self.calls()[name](**arguments)
+
+    def look(self, *, max_nodes: int = 600, with_texts: bool = False) -> dict[str, Any]:
+        """Requests, radix tree and counters now, as plain data; see `look.look`. It changes nothing."""
+        tokenizer = self.tokenizer
+
+        def text_of(ids: Sequence[int]) -> str:
+            return b"".join(tokenizer.token_bytes[token] for token in ids).decode("utf-8", "replace")
+
+        return self._core.call(lambda: look(self._core.scheduler, text_of if with_texts else None, max_nodes))
 
     def generate(  # noqa: PLR0913 - the names and defaults are SGLang's
         self,
@@ -133,7 +161,7 @@ class Engine:
             return_logprob, logprob_start_len, top_logprobs_num, token_ids_logprob, return_text_in_logprobs
         )
         requests, is_single = self._build(prompt, input_ids, sampling_params, logprob, rid, priority)
-        return self._async_generate(requests, is_single, stream=stream)
+        return replies_of(self, requests, is_single, stream=stream)
 
     def abort(self, rid: str) -> None:
         """End the request `rid` wherever it is; its reply is what it had so far. Unknown: nothing happens."""
@@ -181,17 +209,37 @@ class Engine:
             **self._core.call(self._parts.statistics),
         }
 
+    def chat_format(self) -> ChatFormat:
+        """How the model writes tool calls and thinking."""
+        return self._parts.text.chat.format
+
     def shutdown(self) -> None:
         """Stop; open requests end with `EngineStoppedError`. Idempotent; also done at exit and with the last reference."""
         self._core.stop()
         self._end.detach()
+
+    def open_rows(self, tree: RequestTree, rows: Sequence[TreeRow]) -> list[Program]:
+        """Start a program for each row of arguments of `tree`, all at once (see `request_tree.RowsBackend`)."""
+        names = [f"p{next(_names)}" for _ in rows]
+        opened = [
+            (name, row, self._new_seed() if row.seed is None else row.seed)
+            for name, row in zip(names, rows, strict=True)
+        ]
+        self._core.post(lambda: self._core.executor.open_rows(tree, opened))
+        return [EngineProgram(self, self._core, name, row.sink, seed) for name, row, seed in opened]
+
+    def check(self, tree: RequestTree) -> list[Finding]:
+        """Look at a tree before it runs: constraints, stops, lengths (see `request_tree.TreeChecker`)."""
+        parts, info = self._parts, self._parts.info
+        per_token = info.get("kv_bytes", 0) / max(info["max_total_tokens"], 1)
+        return check_tree(tree, parts.text, parts.limits, parts.grammars.submit, per_token)
 
     def open_program(self, sink: EventSink, *, seed: int | None = None) -> EngineProgram:
         """Start a program whose events go to `sink` (on the engine's thread)."""
         name = f"p{next(_names)}"
         program_seed = self._new_seed() if seed is None else seed
         self._core.post(lambda: self._core.executor.open(name, sink, program_seed))
-        return EngineProgram(self, self._core, name, sink)
+        return EngineProgram(self, self._core, name, sink, program_seed)
 
     def _build(
         self,
@@ -205,10 +253,10 @@ class Engine:
         self._core.check_process()
         return build_requests(self.tokenizer, self._parts.limits, prompt, input_ids, params, logprob, rid, priority)
 
-    def _submit(
+    def submit(
         self, requests: Sequence[GenerateRequest], mailbox: Mailbox, *, stream: bool, lease: str | None = None
     ) -> list[str]:
-        """Queue the requests; returns their ids. `lease`: the pin that their prompts are kept under.
+        """Queue requests; their replies go to the mailbox. Returns their ids. `lease`: the pin that keeps their prompts.
 
         Raises:
             RequestError: an id is in use or comes twice; nothing was started.
@@ -247,7 +295,7 @@ class Engine:
             else:
                 self._core.call(submit_all)
         except KeyboardInterrupt:  # in the wait for the engine's thread: the requests may have begun
-            self._abort_all(rids, unless=taken)
+            self.abort_all(rids, unless=taken)
             raise
         if taken:
             raise RequestError(f"generating: rid {taken!r} is in use, expected ids of no running request")
@@ -258,20 +306,20 @@ class Engine:
     ) -> Reply | list[Reply]:
         mailbox = Mailbox()
         replies: list[Reply | None] = [None] * len(requests)
-        rids = self._submit(requests, mailbox, stream=False, lease=lease)
+        rids = self.submit(requests, mailbox, stream=False, lease=lease)
         try:
             for _ in requests:
                 index, reply, error, _last = mailbox.get()
                 replies[index] = reply
                 raise_if_failed(error, is_single)
         except BaseException:  # Ctrl-C in the wait: nobody will read the answers
-            self._abort_all(rids)
+            self.abort_all(rids)
             raise
         return in_order(replies)[0] if is_single else in_order(replies)
 
     def _stream(self, requests: list[GenerateRequest], is_single: bool) -> Iterator[Reply]:
         mailbox = Mailbox()
-        rids = self._submit(requests, mailbox, stream=True)
+        rids = self.submit(requests, mailbox, stream=True)
         left = len(requests)
         try:
             while left:
@@ -282,44 +330,9 @@ class Engine:
                 yield reply if is_single else reply | {"index": index}
         finally:
             if left:
-                self._abort_all(rids)
+                self.abort_all(rids)
 
-    async def _async_generate(
-        self, requests: list[GenerateRequest], is_single: bool, *, stream: bool
-    ) -> Reply | list[Reply] | AsyncIterator[Reply]:
-        items = self._async_items(requests, stream=stream)
-        if stream:
-            return self._async_stream(items, is_single)
-        replies: list[Reply | None] = [None] * len(requests)
-        async with aclosing(items):
-            async for index, reply, error, _last in items:
-                replies[index] = reply
-                raise_if_failed(error, is_single)
-        return in_order(replies)[0] if is_single else in_order(replies)
-
-    async def _async_stream(self, items: AsyncGenerator[Any, None], is_single: bool) -> AsyncGenerator[Reply, None]:
-        async with aclosing(items):
-            async for index, reply, error, _last in items:
-                raise_if_failed(error, is_single)
-                yield reply if is_single else reply | {"index": index}
-
-    async def _async_items(self, requests: list[GenerateRequest], *, stream: bool) -> AsyncGenerator[Any, None]:
-        """Every item of the mailbox, without blocking the loop; leaving early aborts the requests."""
-        loop = asyncio.get_running_loop()
-        arrived: asyncio.Queue[Any] = asyncio.Queue()
-        mailbox = _LoopMailbox(loop, arrived)
-        rids = self._submit(requests, mailbox, stream=stream)
-        left = len(requests)
-        try:
-            while left:
-                item = await arrived.get()
-                left -= item[3]
-                yield item
-        finally:
-            if left:
-                self._abort_all(rids)
-
-    def _abort_all(self, rids: Sequence[str], unless: Sequence[str] = ()) -> None:
+    def abort_all(self, rids: Sequence[str], unless: Sequence[str] = ()) -> None:
         """Abort requests; where `unless`, read on the engine's thread, is not empty they are not this caller's."""
         error = CancelledError("the caller stopped waiting")
 
@@ -341,7 +354,9 @@ class Engine:
 class EngineProgram:
     """A running program's handle (see `request_tree.Program`); it keeps its engine alive."""
 
-    def __init__(self, engine: Engine, core: EngineCore, name: str, sink: EventSink) -> None:
+    def __init__(self, engine: Engine, core: EngineCore, name: str, sink: EventSink, seed: int) -> None:
+        self.seed = seed
+        """From which every op without its own seed derives one."""
         self._engine = engine
         self._core = core
         self._name = name
@@ -369,24 +384,6 @@ class EngineProgram:
             self._core.post(command)
         except EngineStoppedError:
             return  # everything of this program has ended
-
-
-class _LoopMailbox(Mailbox):
-    """A mailbox whose items arrive in an asyncio queue."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, arrived: asyncio.Queue[Any]) -> None:
-        super().__init__()
-        self._loop = loop
-        self._arrived = arrived
-
-    def deliverer(self, index: int) -> Any:
-        """What the request number `index` calls, on the engine's thread."""
-
-        def deliver(reply: Reply, error: Exception | None, last: bool) -> None:
-            if not self._loop.is_closed():
-                self._loop.call_soon_threadsafe(self._arrived.put_nowait, (index, reply, error, last))
-
-        return deliver
 
 
 def _refuse_unsupported(inputs: Mapping[str, Any]) -> None:

@@ -18,6 +18,7 @@ from sglang_lite.errors import DeadEndError
 from sglang_lite.request_tree import LogprobParams, SamplingParams
 from sglang_lite.runtime.scheduler.messages import GrammarCursor
 from sglang_lite.runtime.scheduler.plan import (
+    KeptDraft,
     LogprobTarget,
     Plan,
     RowPlan,
@@ -82,7 +83,9 @@ class Oracle:
 
     def row(self, h: np.uint64, spec: SampleSpec) -> RowResult:
         """A sampling row's result."""
-        token = self.next_token(h, spec.params, spec.seed, spec.position, spec.grammar)
+        token = spec.given
+        if token is None:
+            token = self.next_token(h, spec.params, spec.seed, spec.position, spec.grammar)
         if token is None:
             return RowResult(error=DeadEndError("sampling: no token of the vocabulary is allowed"))
         if spec.logprob is None:
@@ -187,8 +190,18 @@ class FakeRunner:
             return RowResult(error=DeadEndError(f"row {row.rid!r} fails on purpose"))
         if row.sample is None:
             return RowResult(targets=targets)
-        known = (*row.sample.prompt_ids, *row.sample.output_ids)
-        assert tuple(tokens) == known, f"row {row.rid!r} attends to {tuple(tokens)}, its sequence is {known}"
-        assert row.sample.position == row.seq_len
-        result = self.oracle.row(hashes[-1], row.sample)
-        return RowResult(result.token_id, result.logprob, result.top, result.asked, targets, result.error)
+        kept: list[KeptDraft] = []
+        first = row.seq_len - len(row.drafts)
+        for end, spec in enumerate((*row.drafts, row.sample), first):
+            known = (*spec.prompt_ids, *spec.output_ids)
+            assert tuple(tokens[:end]) == known, (
+                f"row {row.rid!r} attends to {tuple(tokens[:end])}, its sequence is {known}"
+            )
+            assert spec.position == end, f"row {row.rid!r} draws token {spec.position} after {end} tokens"
+            result = self.oracle.row(hashes[end - 1], spec)
+            if end == row.seq_len or result.token_id is None or result.token_id != tokens[end]:
+                return RowResult(
+                    result.token_id, result.logprob, result.top, result.asked, targets, result.error, tuple(kept)
+                )
+            kept.append(KeptDraft(result.token_id, result.logprob, result.top, result.asked))
+        raise AssertionError("the last token of a row always answers")

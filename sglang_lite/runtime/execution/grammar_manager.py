@@ -1,6 +1,7 @@
-"""Compiles the constraints of requests beside the engine's loop, once each; knows no request and no step.
+"""Compiles the constraints of requests beside the engine's loop, once each; knows no step.
 
-The grammar package (and the compiled kernels it needs) is imported by the first compilation, on a worker thread.
+The backend (the grammar package and the compiled kernels it needs, or another one) is made by the first compilation, on a
+worker thread.
 """
 
 from __future__ import annotations
@@ -9,76 +10,72 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from functools import partial
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import Any
 
-from sglang_lite.errors import EngineStoppedError, GrammarError, RequestError
-from sglang_lite.request_tree import SamplingParams
+from sglang_lite.errors import EngineStoppedError, GrammarError, SglangLiteError
+from sglang_lite.runtime.execution.grammar_backend import Constraint, GrammarBackend, constraint_of
+from sglang_lite.runtime.execution.thinking_gate import ThinkingGates
 from sglang_lite.runtime.scheduler.messages import GrammarCursor
-
-if TYPE_CHECKING:
-    from sglang_lite.grammar import TokenVocab
+from sglang_lite.sampling_params import SamplingParams
 
 MAX_CACHED = 256
 """Compiled grammars kept; each also keeps the tables that its requests fill."""
 
-Key: TypeAlias = tuple[str, str | tuple[str, ...]]
-"""Kind of the source (`regex`, `choices`, `json_schema`, `ebnf`) and the source."""
+MAX_WORKERS = 2
+"""Constraints compiled at a time."""
+
+MAX_OVERDUE = 8
+"""Workers that may be behind their deadline and replaced; beyond, the pool has fewer until one of them is done."""
 
 
-class Compiler(Protocol):
-    """What turns sources into compiled grammars (`sglang_lite.grammar.GrammarCompiler` fits)."""
+class _Job:
+    """One compilation: `done` gives what was compiled; `is_overdue`: its deadline has passed, nobody waits for it any more."""
 
-    def compile_regex(self, pattern: str) -> Any:
-        """The grammar of all strings that `pattern` matches as a whole."""
-        ...
-
-    def compile_choices(self, choices: Sequence[str]) -> Any:
-        """The grammar of exactly these strings."""
-        ...
-
-    def compile_json_schema(self, schema: str) -> Any:
-        """The grammar of the JSON texts that are valid under a schema, given as JSON text."""
-        ...
-
-    def compile_ebnf(self, text: str) -> Any:
-        """The grammar of a GBNF text."""
-        ...
-
-
-Toolchain: TypeAlias = tuple[Compiler, Callable[[Any], GrammarCursor]]
-"""A compiler, and what makes a new matcher of one of its compiled grammars."""
+    def __init__(self, constraint: Constraint) -> None:
+        self.constraint = constraint
+        self.done: Future[Any] = Future()
+        self.answers: list[tuple[Future[GrammarCursor], Callable[[Any], GrammarCursor]]] = []
+        self.is_overdue = False
+        self.is_replaced = False
+        """Another worker took the place of the one that compiles it."""
 
 
 class GrammarManager:
-    """Compiles on `max_workers` daemon threads and hands out a fresh matcher for each request.
+    """Compiles on `max_workers` daemon threads and hands out a fresh cursor for each request.
 
-    Equal sources are compiled once: whoever comes while a compilation runs waits for it, and whoever comes later gets a
-    matcher at once. A `GrammarError` is kept like a grammar. The `max_cached` most recently used sources stay. Any thread may
+    Equal constraints are compiled once: whoever comes while a compilation runs waits for it, and whoever comes later gets a
+    cursor at once. A `GrammarError` is kept like a grammar. The `max_cached` most recently used ones stay. Any thread may
     call any method.
+
+    A compilation that takes longer than `timeout_s` (None: no deadline) fails everybody who waits for it. It cannot be
+    stopped: it goes on, another worker takes its place, and once it is done, its result serves those who come then. The time
+    counts from its begin; making the backend does not count.
     """
 
     def __init__(
         self,
-        vocab: TokenVocab | Callable[[], TokenVocab],
-        max_workers: int = 1,
+        make_backend: Callable[[], GrammarBackend],
+        max_workers: int = MAX_WORKERS,
         *,
         max_cached: int = MAX_CACHED,
-        make_toolchain: Callable[[], Toolchain] | None = None,
+        timeout_s: float | None = None,
+        gates: ThinkingGates | None = None,
     ) -> None:
-        """`vocab`: or what makes it, called once by the first compilation. `make_toolchain` takes its place, and the
-        grammar package's, for another compiler.
-        """
+        """`make_backend` is called once, by the first compilation. `gates`: for requests with thinking; None: there are none."""
         self._max_workers = max_workers
         self._max_cached = max_cached
-        self._make_toolchain = make_toolchain or partial(_grammar_toolchain, vocab)
-        self._toolchain: Toolchain | None = None
-        self._toolchain_lock = threading.Lock()
+        self._timeout_s = timeout_s
+        self._gates = gates
+        self._make_backend = make_backend
+        self._backend: GrammarBackend | None = None
+        self._backend_lock = threading.Lock()
         self._lock = threading.Lock()
-        self._compiled: OrderedDict[Key, Future[Any]] = OrderedDict()
-        self._queue: SimpleQueue[tuple[Key, Future[Any]] | None] = SimpleQueue()
-        self._workers: list[threading.Thread] = []
+        self._jobs: OrderedDict[Constraint, _Job] = OrderedDict()
+        self._queue: SimpleQueue[_Job | None] = SimpleQueue()
+        self._num_workers = 0
+        self._num_started = 0
+        self._num_overdue = 0
         self._is_stopped = False
         self._num_compilations = 0
 
@@ -87,126 +84,158 @@ class GrammarManager:
         """Compilations begun since the start."""
         return self._num_compilations
 
-    def submit(self, params: SamplingParams) -> Future[GrammarCursor]:
-        """A matcher at the start of the constraint in `params` (which has one), now or later.
+    def submit(self, params: SamplingParams, prompt_ids: Sequence[int] = ()) -> Future[GrammarCursor]:
+        """A cursor at the start of what holds the text of `params` (`needs_cursor`), now or later.
 
-        The future fails with `GrammarError` where the source cannot be compiled and with `EngineStoppedError` where
-        `shutdown` came first. It may be cancelled.
+        The future fails with `GrammarError` where the source cannot be compiled, or not in time, and with
+        `EngineStoppedError` where `shutdown` came first. It may be cancelled. `prompt_ids` say whether the model thinks already.
 
         Raises:
             EngineStoppedError: after `shutdown`.
+            RequestError: nothing holds the text.
 
         """
-        key = constraint_key(params)
+        marks, answer = params.thinking, Future[GrammarCursor]()
+
+        def finish(cursor: GrammarCursor | None) -> GrammarCursor:
+            if marks is None or self._gates is None:
+                assert cursor is not None, "a request without a constraint needs a gate"
+                return cursor
+            return self._gates.make(marks, params.thinking_budget, prompt_ids, cursor)
+
+        if params.constraint is None and needs_cursor(params):
+            answer.set_result(finish(None))
+            return answer
+        constraint = constraint_of(params)
         with self._lock:
             if self._is_stopped:
                 raise EngineStoppedError("compiling a grammar: the engine is shut down; start a new one")
-            compiled = self._compiled.get(key)
-            if compiled is None:
-                compiled = self._compiled[key] = Future()
+            job = self._jobs.get(constraint)
+            if job is None:
+                job = self._jobs[constraint] = _Job(constraint)
                 self._num_compilations += 1
-                self._queue.put((key, compiled))
+                self._queue.put(job)
                 self._start_worker()
                 self._drop_oldest()
-            self._compiled.move_to_end(key)
-        answer: Future[GrammarCursor] = Future()
-        compiled.add_done_callback(lambda done: self._hand_out(done, answer))
+            self._jobs.move_to_end(constraint)
+            is_late = job.is_overdue and not job.done.done()
+            is_waiting = not is_late and not job.done.done()
+            if is_waiting:
+                job.answers.append((answer, finish))
+        if is_late:
+            answer.set_exception(self._too_late(job))
+        elif not is_waiting:
+            self._hand_out(job, answer, finish)
         return answer
 
     def shutdown(self) -> None:
         """Take nothing more; what is not being compiled yet fails with `EngineStoppedError`. Idempotent, never waits."""
         with self._lock:
             self._is_stopped = True
-            futures = list(self._compiled.values())
-            self._compiled.clear()
-            for _ in self._workers:
+            jobs = list(self._jobs.values())
+            self._jobs.clear()
+            for _ in range(self._num_workers):
                 self._queue.put(None)
-        for future in futures:
-            future.cancel()
+        for job in jobs:
+            if job.done.cancel():
+                self._settle(job)
 
     def _start_worker(self) -> None:
-        if len(self._workers) < self._max_workers:
-            worker = threading.Thread(target=self._work, name=f"grammar-{len(self._workers)}", daemon=True)
-            self._workers.append(worker)
-            worker.start()
+        if self._num_workers < self._max_workers:
+            self._num_workers += 1
+            self._num_started += 1
+            name = f"grammar-{self._num_started}"
+            threading.Thread(target=self._work, name=name, daemon=True).start()
 
     def _drop_oldest(self) -> None:
-        """Forget finished sources beyond the limit; one that is being compiled stays, so that nobody compiles it twice."""
-        surplus = len(self._compiled) - self._max_cached
-        for key in [key for key, future in self._compiled.items() if future.done()][: max(surplus, 0)]:
-            del self._compiled[key]
+        """Forget finished jobs beyond the limit; one that is being compiled stays, so that nobody compiles it twice."""
+        surplus = len(self._jobs) - self._max_cached
+        for key in [key for key, job in self._jobs.items() if job.done.done()][: max(surplus, 0)]:
+            del self._jobs[key]
 
     def _work(self) -> None:
         while (job := self._queue.get()) is not None:
-            key, future = job
-            if not future.set_running_or_notify_cancel():
+            if not job.done.set_running_or_notify_cancel():
                 continue
             try:
-                compiled = self._compile(key)
+                compiled = self._compile(job)
             except GrammarError as error:
-                future.set_exception(error)
+                job.done.set_exception(error)
             except Exception as error:  # noqa: BLE001 - whoever waits on the future gets it; the thread must go on
                 with self._lock:
-                    self._compiled.pop(key, None)
-                future.set_exception(error)
+                    self._jobs.pop(job.constraint, None)
+                job.done.set_exception(error)
             else:
-                future.set_result(compiled)
+                job.done.set_result(compiled)
+            self._settle(job)
+            if job.is_overdue:
+                with self._lock:
+                    self._num_overdue -= 1
+                if job.is_replaced:
+                    return
 
-    def _compile(self, key: Key) -> Any:
-        with self._toolchain_lock:
-            if self._toolchain is None:
-                self._toolchain = self._make_toolchain()
-            compiler, _ = self._toolchain
-        kind, _ = key
+    def _compile(self, job: _Job) -> Any:
+        with self._backend_lock:
+            if self._backend is None:
+                self._backend = self._make_backend()
+        timer = None
+        if self._timeout_s is not None:
+            timer = threading.Timer(self._timeout_s, self._pass_deadline, (job,))
+            timer.daemon = True
+            timer.start()
         try:
-            return _compile_source(compiler, key)
+            return self._backend.compile(job.constraint)
         except ValueError as error:  # every error of the grammar package is one; it names the place
-            raise GrammarError(f"compiling the {kind} of a request: {error}") from error
+            raise GrammarError(f"compiling the {job.constraint.kind} of a request: {error}") from error
+        finally:
+            if timer is not None:
+                timer.cancel()
 
-    def _hand_out(self, compiled: Future[Any], answer: Future[GrammarCursor]) -> None:
-        if not answer.set_running_or_notify_cancel():
-            return
-        if compiled.cancelled():
+    def _pass_deadline(self, job: _Job) -> None:
+        """On a timer's thread: nobody waits for `job` any longer, and another worker takes the place of its one."""
+        with self._lock:
+            if job.done.done() or self._is_stopped:
+                return
+            job.is_overdue = True
+            self._num_overdue += 1
+            if self._num_overdue <= MAX_OVERDUE:
+                job.is_replaced = True
+                self._num_workers -= 1
+                if not self._queue.empty():
+                    self._start_worker()
+            answers, job.answers = job.answers, []
+        for answer, _ in answers:
+            if answer.set_running_or_notify_cancel():
+                answer.set_exception(self._too_late(job))
+
+    def _too_late(self, job: _Job) -> GrammarError:
+        return GrammarError(
+            f"compiling the {job.constraint.kind} of a request: not done after grammar_compile_timeout_s={self._timeout_s}; "
+            "simplify it, raise the limit, or try again: it goes on being compiled"
+        )
+
+    def _settle(self, job: _Job) -> None:
+        with self._lock:
+            answers, job.answers = job.answers, []
+        for answer, finish in answers:
+            if answer.set_running_or_notify_cancel():
+                self._hand_out(job, answer, finish)
+
+    def _hand_out(self, job: _Job, answer: Future[GrammarCursor], finish: Callable[[Any], GrammarCursor]) -> None:
+        if job.done.cancelled():
             answer.set_exception(EngineStoppedError("compiling a grammar: the engine was shut down before its turn"))
-        elif (error := compiled.exception()) is not None:
+        elif (error := job.done.exception()) is not None:
             answer.set_exception(error)
         else:
-            assert self._toolchain is not None, "a compiled grammar without a compiler"
-            _, make_matcher = self._toolchain
-            answer.set_result(make_matcher(compiled.result()))
+            assert self._backend is not None, "a compiled grammar without a backend"
+            try:
+                cursor = finish(self._backend.make_cursor(job.done.result()))
+            except SglangLiteError as error:  # marks that are no text
+                answer.set_exception(error)
+            else:
+                answer.set_result(cursor)
 
 
-def constraint_key(params: SamplingParams) -> Key:
-    """The constraint of `params`.
-
-    Raises:
-        RequestError: there is none.
-
-    """
-    for kind in ("regex", "choices", "json_schema", "ebnf"):
-        source = getattr(params, kind)
-        if source is not None:
-            return kind, source
-    raise RequestError("compiling a grammar: the request has no constraint; set regex, choices, json_schema or ebnf")
-
-
-def _compile_source(compiler: Compiler, key: Key) -> Any:
-    match key:
-        case "choices", tuple(choices):
-            return compiler.compile_choices(choices)
-        case "json_schema", str(schema):
-            return compiler.compile_json_schema(schema)
-        case "ebnf", str(text):
-            return compiler.compile_ebnf(text)
-        case _, str(pattern):
-            return compiler.compile_regex(pattern)
-        case _:
-            raise AssertionError(f"a constraint has a kind and a source, got {key!r}")
-
-
-def _grammar_toolchain(vocab: TokenVocab | Callable[[], TokenVocab]) -> Toolchain:
-    from sglang_lite.grammar import GrammarCompiler, GrammarMatcher, compile_all  # numba: only when a grammar is used
-
-    token_vocab = vocab() if callable(vocab) else vocab  # first: it may tell the user that compiling takes long
-    compile_all()  # here, so that no mask makes the engine's loop wait for a kernel
-    return GrammarCompiler(token_vocab), GrammarMatcher
+def needs_cursor(params: SamplingParams) -> bool:
+    """The text is held: by a constraint, or by a budget of thinking."""
+    return params.constraint is not None or (params.thinking is not None and params.thinking_budget is not None)

@@ -87,7 +87,8 @@ class Sampler:
         legal[banned] = False
         if spec.grammar is not None and not legal.any():
             legal[banned] = before  # where nothing but the end can follow, the grammar's word counts
-        return np.flatnonzero(legal)
+        ids = np.flatnonzero(legal)
+        return None if len(ids) == self._vocab_size else ids
 
     def _banned_ids(self, spec: SampleSpec) -> NDArray[np.int64]:
         """End and stop tokens while `min_new_tokens` are missing."""
@@ -185,7 +186,6 @@ def _mass_end(ordered: NDArray[np.float32], share: float, total: float) -> int:
 
 
 def _constraint(params: SamplingParams) -> str:
-    for name in ("regex", "choices", "json_schema", "ebnf"):
-        if (value := getattr(params, name)) is not None:
-            return f"the {name} {value!r}"
+    if params.constraint is not None:
+        return f"the {params.constraint} {getattr(params, params.constraint)!r}"
     return "the text (min_new_tokens and the stop tokens take out all of it)"

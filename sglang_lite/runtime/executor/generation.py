@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sglang_lite.request_tree import LogprobParams
+from sglang_lite.request_tree import LogprobParams, TokenKind
 from sglang_lite.runtime.scheduler.messages import NO_TOKEN, FinishReason, ReqOutput, TokenLogprob, Usage
 from sglang_lite.runtime.text.detokenizer import TextStream
 
@@ -19,6 +19,7 @@ class Finished:
     reason: FinishReason
     kept_len: int
     usage: Usage
+    queue_s: float | None = None
 
 
 class Generation:
@@ -35,6 +36,8 @@ class Generation:
         self.finished: Finished | None = None
         self.tail = b""
         """Visible bytes of a token that a stop string cut: they belong to the text, their token does not."""
+        self._is_forced: list[bool] = []
+        self._grammar_notes: tuple[str, ...] = ()
         self._visible_bytes = visible_bytes
         self._stream = TextStream(visible_bytes)
         self._token_ends: list[int] = []
@@ -51,6 +54,7 @@ class Generation:
             start = self._token_ends[-1] if self._token_ends else 0
             self._token_ends.append(start + len(self._visible_bytes[token_id]))
         self.output_ids.extend(out.new_ids)
+        self._is_forced += [i < out.num_forced for i in range(len(out.new_ids))]
         self.logprobs.extend(out.logprobs)
         if out.input_logprobs is not None:
             self.input_logprobs = out.input_logprobs
@@ -70,10 +74,18 @@ class Generation:
         assert out.finished is not None, f"{self.rid}: the last output has a reason"
         assert out.usage is not None, f"{self.rid}: the last output has its usage"
         self._ended_s = time.perf_counter()
-        self.finished = Finished(out.finished, out.kept_len, out.usage)
+        self._grammar_notes = out.notes
+        self.finished = Finished(out.finished, out.kept_len, out.usage, out.queue_s)
         del self.output_ids[out.kept_len :]
         kept_bytes = self._token_ends[out.kept_len - 1] if out.kept_len else 0
         self.tail = self._bytes[kept_bytes : out.text_end]
+
+    @property
+    def kinds(self) -> tuple[TokenKind, ...]:
+        """How each of `output_ids` came about."""
+        return tuple(
+            "forced" if forced else "sampled" for _, forced in zip(self.output_ids, self._is_forced, strict=False)
+        )
 
     def meta(self, logprob: LogprobParams | None, token_text: Callable[[int], str]) -> dict[str, Any]:
         """SGLang's `meta_info` of this request so far.
@@ -93,9 +105,14 @@ class Generation:
                 "computed_tokens": usage.computed_tokens,
                 "forced_tokens": usage.forced_tokens,
                 "retractions": usage.retractions,
+                "evicted_pages": usage.evicted_pages,
                 "finish_reason": self.finished.reason.to_json(),
                 "e2e_latency": self._ended_s - self._created_s,
             }
+            if self._grammar_notes:
+                meta["grammar_notes"] = list(self._grammar_notes)
+            if self.finished.queue_s is not None:
+                meta["queue_time"] = self.finished.queue_s
             if self._first_token_s is not None:
                 meta["time_to_first_token"] = self._first_token_s - self._created_s
         if logprob is not None:
@@ -108,6 +125,8 @@ class Generation:
 
         drawn = [t for t in self.logprobs if t.token_id != NO_TOKEN]
         lists: dict[str, Any] = {"output_token_logprobs": [entry(t.token_id, t.logprob) for t in drawn]}
+        if logprob.with_text:
+            lists["output_token_kinds"] = list(self.kinds)
         if logprob.start_len is not None:
             lists["input_token_logprobs"] = [entry(t.token_id, t.logprob) for t in self.input_logprobs]
         if logprob.top_num:

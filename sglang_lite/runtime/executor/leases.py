@@ -2,8 +2,8 @@
 
 Next use is a place in one row of tickets that all programs draw from: the request that asks first is served first, so
 its prefix is needed first. A branch that waits for its program has no ticket; of those, the one that rests longest is
-taken to be needed last. A branch that has ended gives up its lease, but not while a branch of the same fork is still
-to run: their shared prefix is in the tree under the leases of those that ran.
+taken to be needed last. A branch that has ended gives up its lease, but not while a branch of the same fork, or one
+forked from it, is still to run: their shared prefix is in the tree under the leases of those that ran.
 """
 
 from __future__ import annotations
@@ -27,9 +27,12 @@ class BranchLeases:
         self._open: dict[int, Branch] = {}
         self._resting: set[int] = set()
         self._forks: dict[int, tuple[Branch, ...]] = {}
+        self._children: dict[int, tuple[Branch, ...]] = {}
 
     def forked(self, children: tuple[Branch, ...]) -> None:
-        """These branches share a prefix."""
+        """These branches share a prefix, with each other and with their parent."""
+        if children and (parent := children[0].parent) is not None:
+            self._children[parent.id] = children
         for child in children:
             self._forks[child.id] = children
 
@@ -47,7 +50,8 @@ class BranchLeases:
         for branch in list(self._open.values()):
             if not branch.is_idle:
                 continue
-            is_waited_for = any(_is_to_run(other) for other in self._forks.get(branch.id, ()))
+            relatives = (*self._forks.get(branch.id, ()), *self._children.get(branch.id, ()))
+            is_waited_for = any(_is_to_run(other) for other in relatives)
             if (branch.is_ended or branch.failed is not None) and not is_waited_for:
                 self._end(branch)
             elif not is_waited_for and branch.id not in self._resting:
@@ -69,5 +73,5 @@ class BranchLeases:
 
 
 def _is_to_run(branch: Branch) -> bool:
-    """It has asked for nothing yet and still may."""
-    return not branch.has_own_run and not branch.is_ended and branch.failed is None
+    """It has asked for nothing yet and still may; one that was joined may have ops left."""
+    return not branch.has_own_run and branch.failed is None and not (branch.is_ended and branch.is_idle)

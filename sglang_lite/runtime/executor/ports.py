@@ -24,6 +24,10 @@ class RequestPort(Protocol):
         """Queue any other message for the scheduler's next step."""
         ...
 
+    def prepare_grammar(self, params: SamplingParams) -> None:
+        """A request with the constraint of `params` will come: compile it meanwhile. An error is told by that request."""
+        ...
+
     def new_rid(self) -> str:
         """A request id that was never used."""
         ...
@@ -46,11 +50,12 @@ class Submit(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TextParts:
-    """The parts that turn text into ids and back."""
+    """The parts that turn text into ids and back. `context_len`: the most tokens a branch may have; None: not known."""
 
     tokenizer: Tokenizer
     chat: ChatTemplate
     visible_bytes: Sequence[bytes]
+    context_len: int | None = None
 
     def token_text(self, token_id: int) -> str:
         """The text of one token, special tokens included; half characters show as U+FFFD."""

@@ -34,6 +34,7 @@ class SelectRun:
         end = (min(text.tokenizer.eos_ids, default=0),)
         self._choice_ids = [tuple(text.tokenizer.encode_pieces([(choice, False)])) or end for choice in op.choices]
         self._conditional = submit(branch.flush(text.tokenizer), _SCORE_ONLY, choices=tuple(self._choice_ids))
+        self._rewritten = branch.rewritten
         self._unconditional: list[Generation] = []
         if op.method == "unconditional_likelihood_normalized" or op.needs_unconditional:
             wanted = LogprobParams(start_len=0)
@@ -82,6 +83,8 @@ class SelectRun:
         meta["normalized_prompt_logprobs"] = [mean(row) for row in rows]
         meta["input_token_logprobs"] = self._with_tokens(rows)
         meta["output_token_logprobs"] = [[] for _ in rows]
+        if self._rewritten is not None:
+            meta["rewritten"] = self._rewritten
         if self._unconditional:
             meta["unconditional_token_logprobs"] = self._with_tokens(self._unconditional_rows())
         return meta

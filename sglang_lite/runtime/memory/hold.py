@@ -50,6 +50,7 @@ class KvHold:
         parent: the hold a branch row borrows from. `branches`: those that borrow from this one.
         unrun_copy: the copy of the matched head as long as no commit has shown that it ran; handed out in plan number
             `unrun_plan`.
+        evicted_pages: pages that the tree had to give up for this hold.
 
     """
 
@@ -69,6 +70,7 @@ class KvHold:
     unrun_plan: int
     branches: list[KvHold] = field(default_factory=list["KvHold"])
     is_released: bool = False
+    evicted_pages: int = 0
     planned: NDArray[np.int32] | None = None
     """What `plan_pages` gave last; dropped where the row is rewritten."""
 

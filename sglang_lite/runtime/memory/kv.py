@@ -117,10 +117,12 @@ class KvManager:
             return None
         lock = self._tree.lock(namespace, match, self._tree.open_lease(lease, next_use) if lease is not None else None)
         shared = [node.pages for node in self._tree.path(lock.node)]
+        evicted = self._evicted_pages
         fresh = self._allocate(needed)
         copy = PageCopy(match.source_page, int(fresh[0]), match.source_tokens) if match.source_tokens else None
         hold = self._new_hold(namespace, cached, np.concatenate([*shared, fresh]), lease, copy)
         hold.lock, hold.tree_len = lock, match.num_pages * self.page_size
+        hold.evicted_pages = self._evicted_pages - evicted
         self._admissions += 1
         self._cached_tokens += cached
         return Admission(hold, (copy,) if copy else ())
@@ -134,7 +136,9 @@ class KvManager:
             return True
         if want - have > self._free_or_evictable():
             return False
+        evicted = self._evicted_pages
         hold.row_pages[have:want] = self._allocate(want - have)
+        hold.evicted_pages += self._evicted_pages - evicted
         hold.allocated_len = want * self.page_size
         return True
 
@@ -175,6 +179,7 @@ class KvManager:
         needed = self._page_count(new_len) - whole
         if not self._rows.num_free or needed > self._free_or_evictable():
             return None
+        evicted = self._evicted_pages
         fresh = self._allocate(needed)
         start = whole * self.page_size
         owner = parent
@@ -186,6 +191,7 @@ class KvManager:
         pages = np.concatenate([parent.row_pages[:whole], fresh])
         hold = self._new_hold(parent.namespace, start + max(head, 0), pages, parent.lease, copy)
         hold.borrowed_len, hold.parent = start, parent
+        hold.evicted_pages = self._evicted_pages - evicted
         parent.branches.append(hold)
         return Admission(hold, (copy,) if copy else ())
 

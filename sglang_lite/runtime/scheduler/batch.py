@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import Enum
 from typing import NamedTuple
@@ -56,15 +56,18 @@ class ScheduleBatch:
         self.step = step
         self.rows: list[BatchRow] = []
         self.copies: list[PageCopy] = []
+        self.first_admitted: list[str] = []
+        """Requests that have their first row here."""
         self.reqs: dict[str, Req] = {}
         self.num_tokens = 0
         self._page_size = page_size
 
     def add_extend(self, req: Req, end: int) -> None:
-        """Compute the request's tokens from what is committed up to `end`; the last of them samples."""
+        """Compute the request's tokens from what is committed up to `end`; the last of them samples, or takes what is forced."""
         hold = _hold_of(req)
         start = req.planned_len
         assert start < end <= req.seq_len, f"request {req.rid!r} extends from {start} to {end} of {req.seq_len} tokens"
+        run = req.jump.given_run(req.grammar, req.add.input_ids) if end == req.seq_len and not req.num_pending else ()
         targets = _input_targets(req, start, end)
         num_input = len(targets)
         is_last = end == req.seq_len
@@ -77,24 +80,30 @@ class ScheduleBatch:
             input_ids=tuple(req.ids[start:end].tolist()),
             prefix_len=start,
             pages=self._pages(hold, end),
-            sample=_sample_spec(req) if is_last and req.samples else None,
+            sample=_sample_spec(req, req.known_len, given=run[0] if run else None) if is_last and req.samples else None,
             targets=tuple(targets),
         )
         self._add(BatchRow(req, hold, plan, RowKind.EXTEND, num_input))
         req.planned_len = end
         req.num_pending += plan.sample is not None
 
-    def add_decode(self, req: Req) -> None:
-        """Compute the request's last token, or the one that is in flight, and sample the next."""
+    def add_decode(self, req: Req, run: Sequence[int] = ()) -> None:
+        """Compute the request's last token, or the one that is in flight, and sample the next.
+
+        `run`: tokens that a constraint forces then; as many as the request's pages hold are computed as guesses. None while
+        a token is in flight.
+        """
         hold = _hold_of(req)
         start, end = req.planned_len, req.known_len
         assert start == end - 1, f"request {req.rid!r} decodes with {start} of {end} planned"
-        is_future = req.num_pending > 0
-        input_ids = (FUTURE_TOKEN,) if is_future else (req.output_ids[-1],)
-        pages, sample = self._pages(hold, end), _sample_spec(req)
-        self._add(BatchRow(req, hold, RowPlan(req.rid, input_ids, start, pages, sample, (), is_future), RowKind.DECODE))
-        req.planned_len = end
-        req.num_pending += 1
+        if req.num_pending:
+            plan = RowPlan(req.rid, (FUTURE_TOKEN,), start, self._pages(hold, end), _sample_spec(req, end), (), True)
+        else:
+            plan = self._decode_row(req, hold, run)
+        self._add(BatchRow(req, hold, plan, RowKind.DECODE))
+        req.planned_len = end + len(plan.drafts)
+        req.num_pending += 1 + len(plan.drafts)
+        req.num_drafted += len(plan.drafts)
 
     def add_edge(self, req: Req, edge: int, hold: KvHold) -> None:
         """Compute an edge of the request's choices, and the tokens before it in its first page that are not there."""
@@ -114,13 +123,47 @@ class ScheduleBatch:
 
     def to_plan(self) -> Plan:
         """What the runner is told."""
-        kinds = {row.kind is RowKind.DECODE for row in self.rows}
+        kinds = {row.kind is RowKind.DECODE and not row.plan.drafts for row in self.rows}
         mode = ForwardMode.MIXED if len(kinds) == 2 else ForwardMode.EXTEND if False in kinds else ForwardMode.DECODE
         return Plan(self.step, mode, tuple(row.plan for row in self.rows), tuple(self.copies))
 
-    def resolve(self, plan: Plan) -> Plan:
-        """`plan`, which is this batch's, with every token known; rows of requests that have ended give nothing."""
-        return replace(plan, rows=tuple(_resolved(row) for row in self.rows))
+    def resolve(self, plan: Plan, run_of: Callable[[Req], Sequence[int]] = lambda _: ()) -> Plan:
+        """`plan`, which is this batch's, with every token known; rows of requests that have ended give nothing.
+
+        `run_of`: the tokens that a constraint forces next; as many as the row's pages hold go with it as guesses.
+        """
+        self.rows = [row._replace(plan=self._resolved(row, run_of)) for row in self.rows]
+        return replace(plan, rows=tuple(row.plan for row in self.rows))
+
+    def _resolved(self, row: BatchRow, run_of: Callable[[Req], Sequence[int]]) -> RowPlan:
+        plan, req = row.plan, row.req
+        if not row.is_live:  # its request has ended; nobody reads what comes
+            ids = (req.output_ids[-1] if req.output_ids else 0,) if plan.is_future else plan.input_ids
+            return plan._replace(input_ids=ids, is_future=False, sample=None, targets=(), drafts=())
+        if not plan.is_future:
+            return plan
+        plan = self._decode_row(req, row.hold, run_of(req))
+        req.planned_len = plan.seq_len
+        req.num_drafted = len(plan.drafts)
+        req.num_pending = 1 + req.num_drafted
+        return plan
+
+    def _decode_row(self, req: Req, hold: KvHold, run: Sequence[int]) -> RowPlan:
+        """The row of a request's last token, which is known, with the begin of `run` as guesses."""
+        start = req.seq_len - 1
+        run = run[: req.tokens_left]
+        num_drafts = min(len(run), req.tokens_left - 1, hold.allocated_len - start - 1)
+        drafts = tuple(run[:num_drafts])
+        is_given = req.jump.is_given
+        specs = tuple(
+            _sample_spec(req, req.seq_len + i, drafts[:i], token if is_given else None)
+            for i, token in enumerate(drafts)
+        )
+        last = run[num_drafts] if is_given and len(run) > num_drafts else None
+        ids = (req.output_ids[-1], *drafts)
+        pages = self._pages(hold, start + len(ids))
+        sample = _sample_spec(req, start + len(ids), drafts, last)
+        return RowPlan(req.rid, ids, start, pages, sample, drafts=specs)
 
     def has(self, req: Req) -> bool:
         """The request has a row here; another one of the same id does not count."""
@@ -140,18 +183,18 @@ def _hold_of(req: Req) -> KvHold:
     return req.hold
 
 
-def _resolved(row: BatchRow) -> RowPlan:
-    plan, req = row.plan, row.req
-    if plan.is_future:
-        token = req.output_ids[-1] if req.output_ids else 0  # 0: it has ended without one, nobody reads what comes
-        plan = plan._replace(input_ids=(token,), is_future=False)
-    return plan if row.is_live else plan._replace(sample=None, targets=())
-
-
-def _sample_spec(req: Req) -> SampleSpec:
-    params = req.add.sampling
+def _sample_spec(req: Req, position: int, guesses: Sequence[int] = (), given: int | None = None) -> SampleSpec:
+    """How the token at `position` of the sequence is drawn, `guesses` being the ones before it that are not committed."""
+    params, grammar = req.add.sampling, req.grammar
+    output_ids: Sequence[int] = req.output_ids
+    if guesses:
+        output_ids = [*req.output_ids, *guesses]
+        if grammar is not None:
+            grammar = grammar.fork()
+            for token in guesses:
+                grammar.accept_token(token)  # legal: it is what the grammar forces
     return SampleSpec(
-        params, params.seed or 0, req.known_len, req.add.input_ids, req.output_ids, req.grammar, req.add.logprob
+        params, params.seed or 0, position, req.add.input_ids, output_ids, grammar, req.add.logprob, given
     )
 
 

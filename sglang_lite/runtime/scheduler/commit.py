@@ -12,8 +12,8 @@ from sglang_lite.errors import ExecutionError
 from sglang_lite.runtime.memory.kv import KvManager
 from sglang_lite.runtime.scheduler.batch import BatchRow, RowKind, ScheduleBatch
 from sglang_lite.runtime.scheduler.live import LiveReqs
-from sglang_lite.runtime.scheduler.messages import NO_TOKEN, FinishReason, ReqOutput, TokenLogprob
-from sglang_lite.runtime.scheduler.plan import RowResult, TargetResult
+from sglang_lite.runtime.scheduler.messages import NO_TOKEN, FinishReason, LenientCursor, ReqOutput, TokenLogprob
+from sglang_lite.runtime.scheduler.plan import KeptDraft, RowResult, TargetResult
 from sglang_lite.runtime.scheduler.req import Req, ReqState
 
 
@@ -23,6 +23,7 @@ class News(NamedTuple):
     ids: tuple[int, ...] = ()
     data: bytes = b""
     logprobs: tuple[TokenLogprob, ...] = ()
+    num_forced: int = 0
 
 
 NO_NEWS = News()
@@ -33,7 +34,7 @@ class Committer:
 
     Attributes:
         outputs: not delivered yet.
-        num_computed, num_output: tokens over all requests so far.
+        num_computed, num_output, num_forced, num_rejected: tokens over all requests so far.
         num_dropped: rows whose request had ended before they were committed.
 
     """
@@ -42,6 +43,8 @@ class Committer:
         self.outputs: list[ReqOutput] = []
         self.num_computed = 0
         self.num_output = 0
+        self.num_forced = 0
+        self.num_rejected = 0
         self.num_dropped = 0
         self._kv = kv
         self._live = live
@@ -54,11 +57,14 @@ class Committer:
                 self.num_dropped += 1
                 continue
             live.append((row, result))
-            self._kv.commit(row.hold, row.plan.seq_len)
+            num_guessed = len(row.plan.drafts)
+            self._kv.commit(row.hold, row.plan.seq_len - num_guessed)
             if row.plan.sample is not None:
-                row.req.num_pending -= 1
+                row.req.num_pending -= 1 + num_guessed
+                row.req.num_drafted -= num_guessed
+                row.req.planned_len -= num_guessed - len(result.kept)
             if row.kind is not RowKind.DECODE:
-                row.req.computed_tokens += row.plan.extend_len
+                row.req.counts.computed_tokens += row.plan.extend_len
                 self.num_computed += row.plan.extend_len
         for row, result in live:
             if row.req.finished_reason is None:
@@ -75,16 +81,16 @@ class Committer:
         req.finished_reason = reason
         self._emit(req, news)
 
-    def fail(self, req: Req, error: ExecutionError) -> None:
+    def fail(self, req: Req, error: ExecutionError, news: News = NO_NEWS) -> None:
         """End a request with an error of its own; text that was held back for a stop string is shown."""
         req.text.flush()
-        self.finish(req, FinishReason("abort", error=error))
+        self.finish(req, FinishReason("abort", error=error), news)
 
     def _apply_row(self, row: BatchRow, result: RowResult) -> None:
         req = row.req
         if req.end_reason is not None:
             self.finish(req, req.end_reason)
-        elif result.error is not None:
+        elif result.error is not None and not result.kept:
             self.fail(req, result.error)
         elif row.kind is RowKind.EDGE:
             assert req.score is not None, f"request {req.rid!r} has no choices"
@@ -92,7 +98,7 @@ class Committer:
             req.score.in_flight.discard(row.edge)
             req.score.tree.store(row.edge, result.targets)
         elif row.kind is RowKind.DECODE:
-            self._take_token(req, result)
+            self._take_tokens(row, result)
         else:
             self._apply_extend(row, result)
 
@@ -108,28 +114,53 @@ class Committer:
             req.score.tree.store(None, after_prompt)
             self._settle_edges(req)
         elif req.samples:
-            self._take_token(req, result)
+            self._take_tokens(row, result)
         else:
             self.finish(req, FinishReason("length"), News(logprobs=_without_token(req, after_prompt)))
 
-    def _take_token(self, req: Req, result: RowResult) -> None:
-        token_id = result.token_id
-        assert token_id is not None, f"request {req.rid!r} has a row that samples and got no token"
+    def _take_tokens(self, row: BatchRow, result: RowResult) -> None:
+        """Take the guesses that stand and the drawn token; the KV of the others is written over."""
+        req = row.req
+        drawn: list[tuple[int, KeptDraft | RowResult]] = [(kept.token_id, kept) for kept in result.kept]
+        assert result.token_id is not None or result.error is not None, (
+            f"request {req.rid!r} has a row that samples and got no token"
+        )
+        if result.token_id is not None:
+            drawn.append((result.token_id, result))
         before = len(req.output_ids)
-        accepted = req.text.accept((token_id,), req.grammar)
-        new_ids = (token_id,)[: accepted.num_tokens]
+        accepted = req.text.accept([token for token, _ in drawn], req.grammar)
+        drawn = drawn[: accepted.num_tokens]
+        new_ids = tuple(token for token, _ in drawn)
         req.append(new_ids)
-        self.num_output += len(new_ids)
         logprobs: tuple[TokenLogprob, ...] = ()
         if req.logprob is not None:
-            logprobs = (TokenLogprob(token_id, result.logprob, result.top, result.asked),)[: len(new_ids)]
+            logprobs = tuple(TokenLogprob(token, got.logprob, got.top, got.asked) for token, got in drawn)
         assert req.sent_tokens == before, f"request {req.rid!r} sent {req.sent_tokens} of {before} tokens"
         req.sent_tokens += len(new_ids)
-        news = News(new_ids, accepted.new_bytes, logprobs)
+        num_forced = self._count_forced(row, result, len(new_ids))
+        if num_kept := min(len(result.kept), len(new_ids)):
+            self._kv.commit(row.hold, row.plan.prefix_len + 1 + num_kept)
+        news = News(new_ids, accepted.new_bytes, logprobs, num_forced)
         if accepted.reason is not None:
             self.finish(req, accepted.reason, news)
+        elif result.error is not None:
+            self.fail(req, result.error, news)
         else:
             self._emit(req, news)
+
+    def _count_forced(self, row: BatchRow, result: RowResult, num_taken: int) -> int:
+        """How many of the tokens taken were forced; updates the counts."""
+        jump, num_kept = row.req.jump, len(result.kept)
+        is_last_given = row.plan.sample is not None and row.plan.sample.given is not None
+        is_whole = num_kept == len(row.plan.drafts) and result.token_id is not None
+        num_forced = min(num_kept + (is_last_given and is_whole), num_taken)
+        if row.plan.drafts:
+            jump.note(len(row.plan.drafts), num_kept)
+        jump.num_kept += num_forced
+        self.num_forced += num_forced
+        self.num_rejected += len(row.plan.drafts) - num_kept
+        self.num_output += num_taken
+        return num_forced
 
     def _settle_edges(self, req: Req) -> None:
         """Let go of edges that nothing to come needs; end the request when nothing is to come."""
@@ -144,7 +175,10 @@ class Committer:
         reason = req.finished_reason
         with_input = req.owes_input_logprobs
         if reason is None and not with_input:
-            self.outputs.append(ReqOutput(req.rid, news.ids, news.data, req.text.text_end, news.logprobs))
+            output = ReqOutput(
+                req.rid, news.ids, news.data, req.text.text_end, news.logprobs, num_forced=news.num_forced
+            )
+            self.outputs.append(output)
             return
         req.has_sent_input_logprobs |= with_input
         is_scored = req.score is not None and reason is not None and reason.kind == "stop"
@@ -160,8 +194,18 @@ class Committer:
                 finished=reason,
                 kept_len=req.text.kept_len if reason is not None else 0,
                 usage=req.usage() if reason is not None else None,
+                num_forced=news.num_forced,
+                notes=_notes_on(req),
             )
         )
+
+
+def _notes_on(req: Req) -> tuple[str, ...]:
+    """At the end of a request that was answered: what of its constraint was not enforced."""
+    reason = req.finished_reason
+    if not isinstance(req.grammar, LenientCursor) or reason is None or reason.kind == "abort":
+        return ()
+    return req.grammar.notes_on(req.text.shown)
 
 
 def _without_token(req: Req, results: Sequence[TargetResult]) -> tuple[TokenLogprob, ...]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
 from sglang_lite.errors import RequestError
+from sglang_lite.sampling_params import JumpForward
 
 SchedulePolicy: TypeAlias = Literal["lpm", "fcfs", "dfs-weight", "lof", "random", "priority"]
 """Order of the waiting queue, see `policy.order_waiting`. `priority`: first come first served with priorities on."""
@@ -27,7 +28,8 @@ class SchedulerConfig:
     request goes first. `enable_priority_scheduling`: requests may carry a priority, higher first, or lower first with
     `schedule_low_priority_values_first`; the policy orders those of equal priority. `max_queued_requests`: more
     waiting ones are refused (None: no limit). `random_seed`: of the random policy. `disable_overlap_schedule`: False
-    lets one step be planned while the one before it is in flight.
+    lets one step be planned while the one before it is in flight. `jump_forward`: what is done with tokens that a
+    constraint forces, where a request does not say.
     """
 
     context_length: int
@@ -47,6 +49,7 @@ class SchedulerConfig:
     max_queued_requests: int | None = None
     random_seed: int = 0
     disable_overlap_schedule: bool = True
+    jump_forward: JumpForward = "verify"
 
     def __post_init__(self) -> None:
         """Check every field; the message names the field, the value and what is allowed."""
@@ -64,6 +67,7 @@ class SchedulerConfig:
             ("scan_window", self.scan_window >= 1, "at least 1"),
             ("min_shared_tokens", self.min_shared_tokens >= 1, "at least 1"),
             ("ageing_tokens", self.ageing_tokens >= 0, "at least 0"),
+            ("jump_forward", self.jump_forward in get_args(JumpForward), f"one of {get_args(JumpForward)}"),
             ("max_queued_requests", limit is None or limit >= 1, "at least 1, or None for no limit"),
         )
         for name, ok, allowed in rules:

@@ -9,6 +9,9 @@ from sglang_lite.runtime.scheduler.batch import ScheduleBatch
 from sglang_lite.runtime.scheduler.live import LiveReqs
 from sglang_lite.runtime.scheduler.req import Req
 
+_RESERVE = 8
+"""Guesses that pages are kept for where the token before them is still in flight."""
+
 
 class DecodePlanner:
     """Grows running requests by a token; retracts others where that needs it."""
@@ -44,11 +47,28 @@ class DecodePlanner:
         return [req for req in reqs if req.rid not in stuck]
 
     def add_rows(self, batch: ScheduleBatch, reqs: list[Req]) -> None:
-        """Add a decode row for each of `reqs`, which have grown."""
+        """Add a decode row for each of `reqs`, which have grown; with guesses as far as pages are left over."""
         for req in reqs:
-            batch.add_decode(req)
+            run = [] if req.num_pending else self.run_of(req)
+            self._make_room(req, _RESERVE if req.num_pending else len(run))
+            batch.add_decode(req, run)
         if reqs:
             self._live.ratio.decay()
+
+    def run_of(self, req: Req) -> list[int]:
+        """The forced tokens to try in a request's next row."""
+        return req.jump.next_run(req.grammar, req.add.input_ids)
+
+    def _make_room(self, req: Req, num_guesses: int) -> None:
+        """Pages for guesses, where they are to be had without a retract; where not, fewer guesses fit."""
+        hold = req.hold
+        if req.jump.mode == "off" or req.grammar is None or hold is None or not num_guesses:
+            return
+        wanted = min(req.planned_len + 1 + min(num_guesses, req.tokens_left), self._kv.max_len)
+        missing = -(-(wanted - hold.allocated_len) // self._kv.page_size)
+        # A page for everybody stays: guesses are no reason to retract anybody in the next steps.
+        if missing > 0 and (missing + len(self._live)) * self._kv.page_size <= self._kv.available_tokens:
+            self._kv.grow(hold, wanted)
 
 
 def _ends_in_flight(req: Req) -> bool:

@@ -145,6 +145,11 @@ class OutputText:
         return len(self._token_ends)
 
     @property
+    def shown(self) -> bytes:
+        """The text that may be shown."""
+        return bytes(self._matcher.text[: self.text_end])
+
+    @property
     def kept_len(self) -> int:
         """Output tokens that lie wholly inside the text that may be shown; the matched end token is not among them."""
         if self._num_kept is not None:

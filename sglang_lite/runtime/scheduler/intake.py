@@ -50,7 +50,8 @@ class Intake:
             raise RequestError(f"{what}: stop_regex {error.pattern!r} is no regular expression: {error}") from error
         except UnicodeEncodeError as error:
             raise RequestError(f"{what}: stop {error.object!r} is no text: {error}; expected Unicode text") from error
-        return Req(add, order, text, score, self._rank(what, add.priority))
+        jump_forward = add.sampling.jump_forward or config.jump_forward
+        return Req(add, order, text, score, self._rank(what, add.priority), jump_forward)
 
     def _rank(self, what: str, priority: int | None) -> int:
         """Requests without a priority come last, as with SGLang."""

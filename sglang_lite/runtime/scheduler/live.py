@@ -76,21 +76,24 @@ class LiveReqs:
             self.release_edges(req, list(reversed(req.score.holds)))
         assert req.hold is not None, f"request {req.rid!r} is dropped and holds nothing"
         self.kv.release(req.hold, req.ids if keep_prefix else None)
+        req.counts.evicted_pages += req.hold.evicted_pages
         req.hold = None
-        req.planned_len = req.num_pending = 0
+        req.planned_len = req.num_pending = req.num_drafted = 0
 
     def release_edges(self, req: Req, edges: list[int]) -> None:
         """Give back what scored edges hold, children before parents."""
         assert req.score is not None, f"request {req.rid!r} has no choices"
         for edge in edges:
-            self.kv.release(req.score.holds.pop(edge), None)
+            hold = req.score.holds.pop(edge)
+            self.kv.release(hold, None)
+            req.counts.evicted_pages += hold.evicted_pages
 
     def retract(self, req: Req) -> None:
         """Back to the queue: its own KV is freed at once; ids, text, grammar and what was sent stay as they are."""
         self.drop(req, keep_prefix=False)
         if req.score is not None:
             req.score.restart()
-        req.retractions += 1
+        req.counts.retractions += 1
         self.num_retracts += 1
         self.ratio.retracted(
             (len(r.output_ids), min(r.text.rules.max_new_tokens, CLIP)) for r in (*self.running, *self.completed)

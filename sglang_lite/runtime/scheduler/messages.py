@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from sglang_lite.errors import SglangLiteError
 from sglang_lite.request_tree import LogprobParams, SamplingParams
@@ -21,6 +21,14 @@ class GrammarCursor(Protocol):
         """Write the allowed tokens as bits into row `index` of an int32 `[B, ceil(V/32)]` array."""
         ...
 
+    def fork(self) -> GrammarCursor:
+        """An independent cursor at the same place."""
+        ...
+
+    def jump_forward(self, before: Sequence[int] = ()) -> list[int]:
+        """The tokens that must come next, in the tokenizer's own spelling; none is accepted. `before`: the prompt's last ids."""
+        ...
+
     @property
     def is_terminated(self) -> bool:
         """An end token was accepted."""
@@ -32,6 +40,15 @@ class GrammarCursor(Protocol):
         ...
 
 
+@runtime_checkable
+class LenientCursor(Protocol):
+    """A cursor of a constraint that the masks enforce in part only."""
+
+    def notes_on(self, text: bytes) -> tuple[str, ...]:
+        """What was not enforced, and whether the finished `text` holds it all the same."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class AddReq:
     """One request: a generation, or with `choices` a scoring of continuations (then nothing is sampled).
@@ -40,7 +57,8 @@ class AddReq:
     `input_ids`. `namespace` keeps prefixes apart (adapter, salt). `waits_for_grammar`: not schedulable until a
     `GrammarReady` comes. `is_continuing`: goes on a branch that ran before; queued ahead of new branches of its age.
     `lease`: name of the program lease whose prefixes this request's KV joins; `next_use`: when the program will need
-    them next (smaller is sooner). `priority`: only where priorities are on; None comes after every other.
+    them next (smaller is sooner). `priority`: only where priorities are on; None comes after every other. `place`: the
+    program's number and the branch's path in it: sorted, a walk of the programs' trees depth first; (): of no program.
     """
 
     rid: str
@@ -55,6 +73,7 @@ class AddReq:
     lease: str | None = None
     next_use: int = 0
     priority: int | None = None
+    place: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +152,10 @@ class TokenLogprob:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Token counts of one request; `computed_tokens`: prompt tokens whose KV was computed, recomputation included."""
+    """Token counts of one request; `computed_tokens`: prompt tokens whose KV was computed, recomputation included.
+
+    `evicted_pages`: pages of the cache that were given up for it.
+    """
 
     prompt_tokens: int
     cached_tokens: int
@@ -141,6 +163,7 @@ class Usage:
     completion_tokens: int
     forced_tokens: int = 0
     retractions: int = 0
+    evicted_pages: int = 0
 
 
 class ReqOutput(NamedTuple):
@@ -165,6 +188,12 @@ class ReqOutput(NamedTuple):
     kept_len: int = 0
     usage: Usage | None = None
     """With `finished`."""
+    queue_s: float | None = None
+    """With `finished`: seconds until its first row was planned, filled in by whoever has a clock; None: it had none."""
+    num_forced: int = 0
+    """How many of `new_ids`, the first ones, a constraint forced."""
+    notes: tuple[str, ...] = ()
+    """With `finished`: what of the constraint was not enforced, see `LenientCursor.notes_on`."""
 
 
 class VisibleBytes(Protocol):

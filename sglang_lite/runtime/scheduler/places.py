@@ -32,12 +32,20 @@ def check_places(
     assert in_flight or not live.fresh, "a prefill is fresh outside a step"
     for req in places:
         _check_cursors(req, sum(batch.has(req) for batch in in_flight))
+        drafted = sum(
+            len(row.plan.drafts) for batch in in_flight for row in batch.rows if row.req is req and row.is_live
+        )
+        assert req.num_drafted == drafted, (
+            f"request {req.rid!r} has {req.num_drafted} guesses in flight, rows {drafted}"
+        )
 
 
 def _check_cursors(req: Req, num_in_flight: int) -> None:
     hold = req.hold
     assert req.sent_tokens == len(req.output_ids) == req.seq_len - req.prompt_len == req.text.num_tokens
-    assert 0 <= req.num_pending <= num_in_flight, f"request {req.rid!r} has {req.num_pending} tokens pending"
+    assert 0 <= req.num_pending - req.num_drafted <= num_in_flight, (
+        f"request {req.rid!r} has {req.num_pending} tokens pending"
+    )
     if hold is None:
         return
     assert hold.committed_len <= min(hold.allocated_len, req.seq_len)

@@ -40,7 +40,8 @@ class SampleSpec(NamedTuple):
     """How the row's next token is drawn, after its last new token.
 
     `position`: index of the drawn token in the whole sequence; with `seed` it fixes the random number. `prompt_ids`,
-    `output_ids`: for penalties; read-only.
+    `output_ids`: for penalties; read-only. `given`: the token that is taken in place of a drawn one (its
+    log-probabilities are the model's).
     """
 
     params: SamplingParams
@@ -50,6 +51,7 @@ class SampleSpec(NamedTuple):
     output_ids: Sequence[int]
     grammar: GrammarCursor | None = None
     logprob: LogprobParams | None = None
+    given: int | None = None
 
 
 FUTURE_TOKEN = -1
@@ -62,6 +64,9 @@ class RowPlan(NamedTuple):
     `is_future`: the one input token is what the request's row of the step before gives; `input_ids` has a
     placeholder until `Scheduler.resolve`. `pages`: int32, the page of each `page_size` positions from 0 to `prefix_len + len(input_ids)`. A row may read pages
     that an earlier row of the same plan writes. `sample` None: nothing is drawn (middle chunk, scoring).
+    `drafts`: the last input tokens are guesses, one a spec, in order. A guess stands if its spec, drawn after the token
+    before it, gives just that token. The first that does not ends the row with the token that was drawn; `sample` is for the
+    token after the last guess, if all stand.
     """
 
     rid: str
@@ -71,6 +76,7 @@ class RowPlan(NamedTuple):
     sample: SampleSpec | None = None
     targets: tuple[LogprobTarget, ...] = ()
     is_future: bool = False
+    drafts: tuple[SampleSpec, ...] = ()
 
     @property
     def extend_len(self) -> int:
@@ -104,8 +110,20 @@ class TargetResult:
     top: tuple[tuple[int, float], ...] = ()
 
 
+class KeptDraft(NamedTuple):
+    """A guess that stands, with what was asked about its token."""
+
+    token_id: int
+    logprob: float | None = None
+    top: tuple[tuple[int, float], ...] = ()
+    asked: tuple[tuple[int, float], ...] = ()
+
+
 class RowResult(NamedTuple):
-    """What a row gave. `token_id` None where nothing was drawn. `error`: this row alone failed (a dead end)."""
+    """What a row gave. `token_id` None where nothing was drawn. `error`: this row alone failed (a dead end).
+
+    `kept`: the row's leading guesses that stand; `token_id` comes after them.
+    """
 
     token_id: int | None = None
     logprob: float | None = None
@@ -113,6 +131,7 @@ class RowResult(NamedTuple):
     asked: tuple[tuple[int, float], ...] = ()
     targets: tuple[TargetResult, ...] = ()
     error: ExecutionError | None = None
+    kept: tuple[KeptDraft, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,11 @@ class Waiting(Protocol):
         ...
 
     @property
+    def place(self) -> tuple[int, ...]:
+        """Where its program and its branch stand in a depth-first walk of the programs; (): of no program."""
+        ...
+
+    @property
     def tokens_left(self) -> int:
         """Output tokens that it may still give."""
         ...
@@ -61,7 +66,7 @@ def order_waiting(
     policy:
 
     - `fcfs`, `priority`: by arrival; of one step's arrivals, continuing requests first.
-    - `lpm`: continuing requests first, then the longest cached prefix.
+    - `lpm`: continuing requests first, then the longest cached prefix, then depth first through the programs' trees.
     - `dfs-weight`: depth first through the cached prefixes, at each fork where more requests wait first (SGLang's), so
       that those that share a prefix run one after the other.
     - `lof`: the longest possible output first.
@@ -85,7 +90,7 @@ def order_waiting(
 def _by_policy(policy: SchedulePolicy, reqs: list[W], moment: Moment, probe: Probe[W], path: Path[W]) -> list[W]:
     match policy:
         case "lpm":
-            return sorted(reqs, key=lambda req: (req.rank, req.order[1], -probe(req), req.order))
+            return sorted(reqs, key=lambda req: (req.rank, req.order[1], -probe(req), req.place, req.order))
         case "lof":
             return sorted(reqs, key=lambda req: (req.rank, -req.tokens_left, req.order))
         case "random":

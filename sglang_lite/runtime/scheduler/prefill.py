@@ -171,8 +171,9 @@ class PrefillPlanner:
         req.hold = admission.hold
         req.fill_len = req.seq_len
         req.planned_len = admission.hold.cached_len
-        if req.cached_tokens is None:
-            req.cached_tokens = admission.hold.cached_len
+        if req.counts.cached_tokens is None:
+            req.counts.cached_tokens = admission.hold.cached_len
+            batch.first_admitted.append(req.rid)
         batch.copies.extend(admission.copies)
         batch.add_extend(req, end)
         if end < req.fill_len:

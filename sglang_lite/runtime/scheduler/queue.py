@@ -105,7 +105,7 @@ class WaitingQueue:
 
     def last_below(self, rank: int) -> Req | None:
         """The newest request of the last rank, if that comes after `rank` and it has never run; None: there is none."""
-        candidates = [req for req in (*self, *self._unready.values()) if req.rank > rank and not req.retractions]
+        candidates = [req for req in (*self, *self._unready.values()) if req.rank > rank and not req.counts.retractions]
         return max(candidates, key=lambda req: (req.rank, req.order), default=None)
 
     def statistics(self) -> QueueStatistics:

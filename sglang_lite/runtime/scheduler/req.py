@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
@@ -11,8 +12,10 @@ from numpy.typing import NDArray
 from sglang_lite.request_tree import LogprobParams, SamplingParams
 from sglang_lite.runtime.memory.kv import KvHold
 from sglang_lite.runtime.scheduler.finish import OutputText
+from sglang_lite.runtime.scheduler.jump import JumpState
 from sglang_lite.runtime.scheduler.messages import AddReq, FinishReason, GrammarCursor, TokenLogprob, Usage
 from sglang_lite.runtime.scheduler.score import ScoreState
+from sglang_lite.sampling_params import JumpForward
 
 
 class ReqState(Enum):
@@ -24,6 +27,20 @@ class ReqState(Enum):
     RUNNING = "running"
     SCORING = "scoring"
     FINISHED = "finished"
+
+
+@dataclass(slots=True)
+class ReqCounts:
+    """What a request cost.
+
+    `cached_tokens`: found at its first admission; None before. `computed_tokens`: of its prompt, recomputation included.
+    `evicted_pages`: pages of the cache that were given up for what it has held and let go of.
+    """
+
+    cached_tokens: int | None = None
+    computed_tokens: int = 0
+    retractions: int = 0
+    evicted_pages: int = 0
 
 
 class Req:
@@ -49,13 +66,23 @@ class Req:
         num_pending: output tokens that rows in flight will give.
         fill_len: tokens known when it was admitted; up to there it is prefilling.
         input_logprobs: of the prompt positions from `logprob.start_len` on, as far as they are computed.
+        num_drafted: guessed tokens in the row in flight; they are among `num_pending` and `planned_len`, which are upper
+            bounds while it is not 0.
+        jump: how it treats forced tokens.
         score: the choices and their scores so far; None: a generation.
+        counts: what it cost until now.
         end_reason: the request is to end so at the next commit, whatever its row in flight gives.
 
     """
 
     def __init__(
-        self, add: AddReq, order: tuple[int, bool, int], text: OutputText, score: ScoreState | None, rank: int = 0
+        self,
+        add: AddReq,
+        order: tuple[int, bool, int],
+        text: OutputText,
+        score: ScoreState | None,
+        rank: int = 0,
+        jump_forward: JumpForward = "off",
     ) -> None:
         self.rid = add.rid
         self.add = add
@@ -71,14 +98,14 @@ class Req:
         self.fill_len = 0
         self.planned_len = 0
         self.num_pending = 0
+        self.num_drafted = 0
+        self.jump = JumpState(jump_forward)
         self.sent_tokens = 0
         self.input_logprobs: list[TokenLogprob] = []
         self.has_sent_input_logprobs = False
         self.end_reason: FinishReason | None = None
         self.finished_reason: FinishReason | None = None
-        self.cached_tokens: int | None = None
-        self.computed_tokens = 0
-        self.retractions = 0
+        self.counts = ReqCounts()
         self._ids = np.array(add.input_ids, dtype=np.int32)
         self._num_ids = len(self._ids)
         self._page_keys: list[int] = []
@@ -125,6 +152,11 @@ class Req:
     def logprob(self) -> LogprobParams | None:
         """Which log-probabilities it returns."""
         return self.add.logprob
+
+    @property
+    def place(self) -> tuple[int, ...]:
+        """Where its branch stands in a depth-first walk of the programs."""
+        return self.add.place
 
     @property
     def samples(self) -> bool:
@@ -189,8 +221,10 @@ class Req:
         """Token counts so far."""
         return Usage(
             prompt_tokens=self.prompt_len,
-            cached_tokens=self.cached_tokens or 0,
-            computed_tokens=self.computed_tokens,
+            cached_tokens=self.counts.cached_tokens or 0,
+            computed_tokens=self.counts.computed_tokens,
             completion_tokens=len(self.output_ids),
-            retractions=self.retractions,
+            forced_tokens=self.jump.num_kept,
+            retractions=self.counts.retractions,
+            evicted_pages=self.counts.evicted_pages,
         )

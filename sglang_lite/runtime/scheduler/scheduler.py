@@ -70,6 +70,8 @@ class Scheduler:
         self._step = 0
         self._num_arrived = 0
         self._num_refused = 0
+        self.first_admitted: list[str] = []
+        """Requests whose first row is in the last plan."""
 
     @property
     def has_work(self) -> bool:
@@ -132,6 +134,7 @@ class Scheduler:
             retracts = self._live.num_retracts
             batch = self._make_batch()
         self._queue.clock += batch.num_tokens
+        self.first_admitted = batch.first_admitted
         self._in_flight.append(batch)
         return batch.to_plan()
 
@@ -142,7 +145,7 @@ class Scheduler:
         assert len(self._in_flight) == 1, f"plan {plan.step} is launched with {len(self._in_flight)} plans in flight"
         batch = self._in_flight[0]
         assert plan.step == batch.step, f"plan {plan.step} is launched, in flight is step {batch.step}"
-        return batch.resolve(plan)
+        return batch.resolve(plan, self._decode.run_of)
 
     def commit(self, result: StepResult) -> list[ReqOutput]:
         """Take the result of the oldest plan in flight; returns what changed for requests, since the last commit and by it."""
@@ -182,7 +185,8 @@ class Scheduler:
             scoring=len(live.scoring),
             cached_tokens=kv.cached_tokens,
             computed_tokens=commit.num_computed,
-            forced_tokens=0,
+            forced_tokens=commit.num_forced,
+            rejected_tokens=commit.num_rejected,
             output_tokens=commit.num_output,
             retractions=live.num_retracts,
             refused=self._num_refused,

@@ -24,6 +24,9 @@ class SchedulerStatistics:
     computed_tokens: int
     """Prompt and choice tokens whose KV was computed, recomputation after a retract included."""
     forced_tokens: int
+    """Output tokens that a constraint forced and that were computed together."""
+    rejected_tokens: int
+    """Tokens that were computed because a constraint forced them, and not kept since the request chose others."""
     output_tokens: int
     retractions: int
     refused: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from fastapi import FastAPI
@@ -9,7 +10,7 @@ from fastapi.middleware.cors import CORSMiddleware
 
 from sglang_lite.runtime.server.access import AccessLog
 from sglang_lite.runtime.server.asgi import App, Receive, Scope, Send
-from sglang_lite.runtime.server.auth import KeyCheck, KeyRing
+from sglang_lite.runtime.server.auth import OPEN_PATHS, KeyCheck, KeyRing
 from sglang_lite.runtime.server.config import ServerConfig
 from sglang_lite.runtime.server.engine_port import EnginePort
 from sglang_lite.runtime.server.errors import install_handlers
@@ -19,7 +20,10 @@ from sglang_lite.runtime.server.openai_completions import completion_routes
 from sglang_lite.runtime.server.operations import operation_routes
 from sglang_lite.runtime.server.program_routes import program_routes
 from sglang_lite.runtime.server.programs import ProgramTable
+from sglang_lite.runtime.server.recent_programs import RecentPrograms
 from sglang_lite.runtime.server.service import Service
+from sglang_lite.runtime.server.viewer import PAGE_PATHS, viewer_routes
+from sglang_lite.runtime.server.viewer_access import ViewerAccess
 
 
 @dataclass(frozen=True)
@@ -29,27 +33,58 @@ class ServerApp:
     api: FastAPI
     service: Service
     keys: KeyRing
+    admin_keys: KeyRing
     log: AccessLog
     programs: ProgramTable
+
+    @property
+    def in_flight(self) -> int:
+        """HTTP requests under way."""
+        return self.log.in_flight
+
+    @property
+    def is_draining(self) -> bool:
+        """The end has begun."""
+        return self.service.phase == "draining"
+
+    def drain(self) -> None:
+        """Be not ready from here on; what runs goes on."""
+        self.service.phase = "draining"
+
+    def end_programs(self) -> None:
+        """Stop every program."""
+        self.programs.delete_all()
+
+    def reload_keys(self) -> None:
+        """Read the API keys again.
+
+        Raises:
+            RequestError: they cannot be read; those of before stay.
+        """
+        self.keys.reload()
+        self.admin_keys.reload()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection's request."""
         await self.log(scope, receive, send)
 
 
-def create_app(engine: EnginePort, config: ServerConfig) -> ServerApp:
-    """Everything over one engine, which must run and is not stopped here.
+def create_app(engine: EnginePort, config: ServerConfig, stands_s: Callable[[], float] = lambda: 0.0) -> ServerApp:
+    """Everything over one engine, which must run and is not stopped here. `stands_s`: see `Service`.
 
     Raises:
         RequestError: the keys cannot be read.
     """
-    service = Service.of(engine, config)
-    programs = ProgramTable(engine, config)
+    service = Service.of(engine, config, stands_s)
+    recent = RecentPrograms(service.model_name)
+    programs = ProgramTable(engine, config, recent)
 
     # No pages of the framework: they load scripts from elsewhere. No redirects: a path is a route or it is not.
     api = FastAPI(title="sglang_lite", docs_url=None, redoc_url=None, redirect_slashes=False)
     keys = KeyRing(config.read_keys)
-    guarded: App = KeyCheck(api, keys)
+    admin_keys = KeyRing(config.read_admin_keys)
+    access = ViewerAccess(config, keys, admin_keys)
+    guarded: App = KeyCheck(api, keys, OPEN_PATHS if access.mode == "off" else OPEN_PATHS | PAGE_PATHS)
     if config.cors_origins:
         guarded = CORSMiddleware(
             guarded,
@@ -66,6 +101,7 @@ def create_app(engine: EnginePort, config: ServerConfig) -> ServerApp:
         completion_routes(service),
         chat_routes(service),
         program_routes(service, programs),
+        viewer_routes(service, access, recent),
     ):
         api.include_router(routes)
-    return ServerApp(api, service, keys, log, programs)
+    return ServerApp(api, service, keys, admin_keys, log, programs)

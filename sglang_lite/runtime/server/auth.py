@@ -50,13 +50,14 @@ class KeyRing:
 class KeyCheck:
     """Answers 401 where a key is asked for and no valid one was sent."""
 
-    def __init__(self, app: App, keys: KeyRing) -> None:
+    def __init__(self, app: App, keys: KeyRing, open_paths: frozenset[str] = OPEN_PATHS) -> None:
         self._app = app
         self._keys = keys
+        self._open_paths = open_paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request through or refuse it."""
-        if scope["type"] == "http" and not self._keys.is_open and scope["path"] not in OPEN_PATHS:
+        if scope["type"] == "http" and not self._keys.is_open and scope["path"] not in self._open_paths:
             authorization = headers_of(scope, b"authorization")
             if not self._keys.accepts(authorization):
                 await send_json(send, 401, _refusal(scope["path"]), [(b"www-authenticate", b"Bearer")])

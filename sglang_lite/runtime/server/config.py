@@ -30,10 +30,8 @@ SERVER_REFUSED = {
     "chat_template": "the model's own template is used; leave it out",
     "completion_template": "completions take the prompt as it is; leave it out",
     "is_embedding": "this server generates; leave it out",
-    "reasoning_parser": "reasoning is not taken apart yet; leave it out",
     "revision": "models are local files; leave it out",
     "tokenizer_path": "the model file brings its own tokenizer; leave it out",
-    "tool_call_parser": "tools are not built yet; leave it out",
 }
 
 
@@ -47,7 +45,10 @@ class ServerConfig:
     `max_programs` (that run at a time), `max_ops` (of one program) are refused above. `body_timeout_s`: a request whose
     body takes longer is given up. `heartbeat_s`: silence after which a stream carries a comment. `program_ttl_s`: how long
     a program lives without a reader. `drain_delay_s`, `drain_deadline_s`: after SIGTERM, how long new requests are still
-    taken, and how long running ones may go on after that.
+    taken, and how long running ones may go on after that. `restart`: start the scheduler process again after it died.
+    `viewer`: the page at `/`: `off`, `stats` (numbers only), `full`; None: `full` on loopback, else `off`. `admin_key_file`,
+    `admin_key_env`: keys for whom texts of others are shown there.
+    `watchdog_timeout_s`: without a step for so long, with work to do, the server is no longer alive (`/livez`).
     """
 
     host: str = "127.0.0.1"
@@ -67,15 +68,22 @@ class ServerConfig:
     program_ttl_s: float = 10.0
     drain_delay_s: float = 0.0
     drain_deadline_s: float = 10.0
+    restart: bool = False
+    watchdog_timeout_s: float = 60.0
+    viewer: str | None = None
+    admin_key_file: str | None = None
+    admin_key_env: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Check every setting; the message names it, the value and what is allowed."""
         if not 0 <= self.port <= 65535:
             raise RequestError(f"configuring the server: port={self.port!r}, expected 0 (any free one) to 65535")
+        if self.viewer not in (None, "off", "stats", "full"):
+            raise RequestError(f"configuring the server: viewer={self.viewer!r}, expected off, stats or full")
         for name in ("max_body_bytes", "max_batch", "max_n", "max_programs", "max_ops"):
             if getattr(self, name) < 1:
                 raise RequestError(f"configuring the server: {name}={getattr(self, name)!r}, expected at least 1")
-        for name in ("body_timeout_s", "heartbeat_s"):
+        for name in ("body_timeout_s", "heartbeat_s", "watchdog_timeout_s"):
             if not getattr(self, name) > 0:
                 raise RequestError(f"configuring the server: {name}={getattr(self, name)!r}, expected above 0")
         for name in ("program_ttl_s", "drain_delay_s", "drain_deadline_s"):
@@ -88,17 +96,30 @@ class ServerConfig:
         Raises:
             RequestError: a file or variable is missing or has no key; no key is ever part of a message.
         """
-        keys = list(self.api_keys)
-        if self.api_key_file is not None:
-            keys += _keys_in(self.api_key_file)
-        for name in self.api_key_env:
-            value = env.variable(name)
-            if not value:
-                raise RequestError(f"reading API keys: the variable {name} is not set, expected a key in it")
-            keys.append(value)
-        if any(not key.strip() for key in keys):
-            raise RequestError("reading API keys: one is empty, expected at least one character")
-        return frozenset(key.encode() for key in keys)
+        keys = _keys_of(self.api_keys, self.api_key_file, self.api_key_env)
+        return keys | self.read_admin_keys() if keys else keys
+
+    def read_admin_keys(self) -> frozenset[bytes]:
+        """The keys of those who run the server; they open every route, too.
+
+        Raises:
+            RequestError: as `read_keys`.
+        """
+        return _keys_of((), self.admin_key_file, self.admin_key_env)
+
+
+def _keys_of(given: tuple[str, ...], file: str | None, variables: tuple[str, ...]) -> frozenset[bytes]:
+    keys = list(given)
+    if file is not None:
+        keys += _keys_in(file)
+    for name in variables:
+        value = env.variable(name)
+        if not value:
+            raise RequestError(f"reading API keys: the variable {name} is not set, expected a key in it")
+        keys.append(value)
+    if any(not key.strip() for key in keys):
+        raise RequestError("reading API keys: one is empty, expected at least one character")
+    return frozenset(key.encode() for key in keys)
 
 
 def _keys_in(path: str) -> list[str]:

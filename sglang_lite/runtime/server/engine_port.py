@@ -33,6 +33,10 @@ class EnginePort(Protocol):
         """Configuration and counters; waits for the step that runs."""
         ...
 
+    def call(self, name: str, **arguments: Any) -> Any:
+        """A function of `Engine.calls` by name; waits for the step that runs."""
+        ...
+
     def open_program(self, sink: EventSink, *, seed: int | None = None) -> Program:
         """Start a program whose events go to `sink`, on a thread of the engine."""
         ...

@@ -10,16 +10,47 @@ import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Protocol
 
 import uvicorn
 
 from sglang_lite.errors import RequestError
-from sglang_lite.runtime.server.app import ServerApp
+from sglang_lite.runtime.server.asgi import Receive, Scope, Send
 from sglang_lite.runtime.server.config import ServerConfig
 
 logger = logging.getLogger("sglang_lite.server")
 
 _KEEP_ALIVE_S = 75
+
+
+class Served(Protocol):
+    """The application as its life is seen: `ServerApp`, or a `GatedApp` before it."""
+
+    @property
+    def in_flight(self) -> int:
+        """Requests under way."""
+        ...
+
+    @property
+    def is_draining(self) -> bool:
+        """The end has begun."""
+        ...
+
+    def drain(self) -> None:
+        """Be not ready from here on."""
+        ...
+
+    def end_programs(self) -> None:
+        """Stop every program."""
+        ...
+
+    def reload_keys(self) -> None:
+        """Read the API keys again, or raise `RequestError`."""
+        ...
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        ...
 
 
 class DrainingServer(uvicorn.Server):
@@ -28,7 +59,7 @@ class DrainingServer(uvicorn.Server):
     SIGTERM or SIGINT begins that; a second SIGINT ends at once. SIGHUP reads the API keys again.
     """
 
-    def __init__(self, app: ServerApp, config: ServerConfig, on_ready: Callable[[], None]) -> None:
+    def __init__(self, app: Served, config: ServerConfig, on_ready: Callable[[], None]) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
@@ -58,21 +89,27 @@ class DrainingServer(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Let running requests end until the deadline; programs end with the server."""
         await super().shutdown(sockets)
-        self._app.programs.delete_all()
+        self._app.end_programs()
 
     def drain(self) -> None:
         """Begin the end; call on the event loop."""
-        if self._app.service.phase == "draining":
+        if self._app.is_draining:
             return
-        self._app.service.phase = "draining"
-        logger.info("draining: %d requests under way", self._app.log.in_flight)
+        self._app.drain()
+        logger.info("draining: %d requests under way", self._app.in_flight)
         asyncio.get_running_loop().call_later(self._delay_s, self._stop_taking)
+
+    def fail(self) -> None:
+        """End now, with exit code 1: there is no engine any more; call on the event loop."""
+        self.exit_code = 1
+        self.drain()
+        self.should_exit = True
 
     def _stop_taking(self) -> None:
         self.should_exit = True
 
     def _on_signal(self, number: int) -> None:
-        if self._app.service.phase == "draining" and number == signal.SIGINT:
+        if self._app.is_draining and number == signal.SIGINT:
             self.should_exit = self.force_exit = True
             self.exit_code = 130
         else:
@@ -80,7 +117,7 @@ class DrainingServer(uvicorn.Server):
 
     def _on_hangup(self) -> None:
         try:
-            self._app.keys.reload()
+            self._app.reload_keys()
             logger.info("the API keys were read again")
         except RequestError as error:
             logger.error("%s; the keys of before stay", error)
@@ -128,9 +165,9 @@ def bind(config: ServerConfig) -> socket.socket:
     return taken
 
 
-def serve(app: ServerApp, config: ServerConfig, listening: socket.socket, on_ready: Callable[[str], None]) -> int:
-    """Serve until a signal ends it; `on_ready` gets the address. Returns the exit code."""
-    server = DrainingServer(app, config, lambda: on_ready(address_of(listening)))
+def serve(app: Served, config: ServerConfig, listening: socket.socket, on_listening: Callable[[str], None]) -> int:
+    """Serve until a signal ends it; `on_listening` gets the address. Returns the exit code."""
+    server = DrainingServer(app, config, lambda: on_listening(address_of(listening)))
     asyncio.run(server.serve(sockets=[listening]))
     return server.exit_code
 

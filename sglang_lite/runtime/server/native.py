@@ -164,6 +164,7 @@ def model_info(service: Service) -> dict[str, Any]:
         "vocab_size": service.tokenizer.vocab_size,
         "preferred_sampling_params": None,
         "has_chat_template": service.tokenizer.chat_template is not None,
+        "chat_format": service.chat.format.to_json(),
         "programs": True,
     }
 

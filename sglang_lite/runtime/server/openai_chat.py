@@ -56,7 +56,7 @@ def chat_routes(service: Service) -> APIRouter:
         try:
             return await _Chat(service, request, body).respond()
         except UnsupportedError as error:
-            if body.schema_text() is not None:
+            if body.constraint():
                 raise name_the_format(error) from error
             raise
 
@@ -74,7 +74,7 @@ class _Chat:
         self._request = request
         self._body = body
         self._messages = body.messages_for_template()
-        self._params = body.sampling(max_tokens_of(body), body.schema_text())
+        self._params = body.sampling(max_tokens_of(body), body.constraint())
         self._wanted: dict[str, Any] = {"rid": body.rid}
         if body.logprobs:
             self._wanted |= {"return_logprob": True, "top_logprobs_num": body.top_logprobs or 0}
@@ -108,7 +108,8 @@ class _Chat:
     def _choice(self, index: int, reply: Reply) -> dict[str, Any]:
         message = {"role": "assistant", "content": reply["text"], "refusal": None}
         logprobs = self._logprobs(reply, 0, len(reply["output_ids"]))
-        return {"index": index, "message": message, "logprobs": logprobs, "finish_reason": finish_reason(reply)}
+        choice = {"index": index, "message": message, "logprobs": logprobs, "finish_reason": finish_reason(reply)}
+        return choice | _notes(reply)
 
     def _chunks(self, delta: Delta) -> list[dict[str, Any]]:
         def chunk(fields: dict[str, Any], logprobs: dict[str, Any] | None, reason: str | None) -> dict[str, Any]:
@@ -121,7 +122,7 @@ class _Chat:
         if delta.text or (logprobs and logprobs["content"]):
             chunks.append(chunk({"content": delta.text}, logprobs, None))
         if delta.finish_reason is not None:
-            chunks.append(chunk({}, None, delta.finish_reason))
+            chunks.append(chunk({}, None, delta.finish_reason) | _notes(delta.reply))
         return chunks
 
     def _logprobs(self, reply: Reply, first: int, end: int) -> dict[str, Any] | None:
@@ -131,6 +132,12 @@ class _Chat:
 
     def _note_end(self, usage: dict[str, Any], reasons: list[str | None]) -> None:
         note(self._request.scope, **facts_of(usage, reasons))
+
+
+def _notes(reply: Reply) -> dict[str, Any]:
+    """What a schema that is not strict asks for and the masks did not enforce; not OpenAI's field."""
+    notes = reply["meta_info"].get("grammar_notes")
+    return {"grammar_notes": notes} if notes else {}
 
 
 def _check_fields(body: ChatBody) -> None:

@@ -91,9 +91,12 @@ class SamplingBody(BookkeepingBody):
     regex: str | None = None
     ebnf: str | None = None
     json_schema: str | None = None
+    structural_tag: str | None = None
+    json_whitespace: str | None = None
+    jump_forward: str | None = None
 
-    def sampling(self, max_new_tokens: int | None, json_schema: str | None = None) -> SamplingParams:
-        """The request's sampling parameters, checked.
+    def sampling(self, max_new_tokens: int | None, constraint: dict[str, Any] | None = None) -> SamplingParams:
+        """The request's sampling parameters, checked; `constraint`: those that `response_format` stands for.
 
         Raises:
             RequestError: a wrong value, named.
@@ -102,16 +105,14 @@ class SamplingBody(BookkeepingBody):
         same = (
             "stop", "temperature", "top_p", "presence_penalty", "frequency_penalty", "logit_bias", "top_k", "min_p",
             "repetition_penalty", "stop_token_ids", "stop_regex", "ignore_eos", "no_stop_trim", "skip_special_tokens",
-            "regex", "ebnf", "json_schema",
+            "regex", "ebnf", "json_schema", "structural_tag", "json_whitespace", "jump_forward",
         )  # fmt: skip
         values |= {name: value for name in same if (value := getattr(self, name)) is not None}
         if self.min_tokens is not None:
             values["min_new_tokens"] = self.min_tokens
         if self.seed is not None:
             values["seed"] = self.seed % INT64
-        if json_schema is not None:
-            values["json_schema"] = json_schema
-        return sampling_from(values)
+        return sampling_from(values | (constraint or {}))
 
     def check(self, max_n: int) -> None:
         """Refuse what would lose its meaning.
@@ -196,20 +197,25 @@ class ChatBody(SamplingBody):
             raise FieldError("reading the request: messages is empty, expected at least one", "messages")
         return [_message(i, message) for i, message in enumerate(self.messages)]
 
-    def schema_text(self) -> str | None:
-        """The JSON schema that `response_format` asks for; None: any text.
+    def constraint(self) -> dict[str, Any]:
+        """The sampling parameters that `response_format` stands for; {}: any text.
+
+        With `strict` a keyword that cannot be enforced is an error; without, as with OpenAI, it is left out of the masks,
+        checked at the end and named in the reply's `grammar_notes`.
 
         Raises:
             RequestError: a type that is not known, or a schema that is missing.
         """
         given = self.response_format
         if given is None or given.get("type") == "text":
-            return None
+            return {}
         if given.get("type") == "json_object":
-            return '{"type": "object"}'
+            return {"json_schema": '{"type": "object"}'}
+        if given.get("type") == "structural_tag":
+            return {"structural_tag": json.dumps(given)}
         if given.get("type") != "json_schema":
             raise FieldError(
-                f"reading the request: response_format of type {given.get('type')!r:.40}, expected text, json_object or json_schema",
+                f"reading the request: response_format of type {given.get('type')!r:.40}, expected text, json_object, json_schema or structural_tag",
                 "response_format",
             )
         wanted = given.get("json_schema")
@@ -218,7 +224,8 @@ class ChatBody(SamplingBody):
             raise FieldError(
                 "reading the request: response_format has no json_schema.schema, expected an object", "response_format"
             )
-        return json.dumps(schema)
+        is_strict = isinstance(wanted, dict) and wanted.get("strict") is True
+        return {"json_schema": json.dumps(schema), "json_strict": is_strict}
 
 
 def _message(index: int, message: ChatMessage) -> dict[str, Any]:

@@ -23,6 +23,9 @@ def operation_routes(service: Service, log: AccessLog) -> APIRouter:
 
     @router.get("/livez")
     async def livez() -> Response:
+        stands_s = service.stands_s()
+        if stands_s > service.config.watchdog_timeout_s:
+            raise HttpError(503, f"the scheduler has work and did no step for {stands_s:.0f} s", code="stuck")
         return Response("ok", media_type="text/plain")
 
     @router.get("/readyz")
@@ -64,6 +67,7 @@ def metrics_text(info: dict[str, Any], service: Service, log: AccessLog) -> str:
         ("sglang:cache_hit_rate", "gauge", "Share of prompt tokens that were cached", info["cached_tokens"] / known if known else 0.0),
         ("sglang:prompt_tokens_total", "counter", "Prompt tokens of finished requests", service.counters["prompt_tokens"]),
         ("sglang:generation_tokens_total", "counter", "Output tokens of finished requests", service.counters["generation_tokens"]),
+        ("sglang_lite:forced_tokens_total", "counter", "Output tokens that a constraint forced", info["forced_tokens"]),
         ("sglang_lite:programs", "gauge", "Programs under way", info["programs"]),
         ("sglang_lite:http_requests_in_flight", "gauge", "HTTP requests under way", log.in_flight),
         ("sglang_lite:http_requests_total", "counter", "HTTP requests that ended", log.num_requests),

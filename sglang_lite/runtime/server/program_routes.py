@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
+from dataclasses import asdict
 from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from pydantic import Field
 
-from sglang_lite.errors import RequestError
+from sglang_lite.errors import RequestError, UnsupportedError
 from sglang_lite.op_json import VERSION, check_version, op_from_json
-from sglang_lite.request_tree import Op
+from sglang_lite.request_tree import Op, RequestTree, TreeChecker
 from sglang_lite.runtime.server.access import note
 from sglang_lite.runtime.server.body import Body
 from sglang_lite.runtime.server.errors import json_response
-from sglang_lite.runtime.server.programs import ClientProgram, ProgramTable
+from sglang_lite.runtime.server.programs import ClientProgram, ClientRows, ProgramTable
 from sglang_lite.runtime.server.service import Service
 from sglang_lite.runtime.server.sse import DONE, EventStream, event
 
 
 class OpenBody(Body):
-    """The body that opens a program; with `stream` the answer is the program's events."""
+    """The body that opens a program; with `stream` the answer is the program's events.
+
+    With `rows` the ops are a whole tree that runs once for each row of arguments, each with its seed.
+    """
 
     version: int = VERSION
     seed: int | None = Field(default=None, ge=0)
@@ -29,6 +34,15 @@ class OpenBody(Body):
     close: bool = False
     ttl_s: float | None = Field(default=None, ge=0)
     stream: bool = False
+    rows: list[dict[str, str]] | None = None
+    seeds: list[int | None] | None = None
+
+
+class CheckBody(Body):
+    """The body that asks what is wrong with a tree."""
+
+    version: int = VERSION
+    ops: list[dict[str, Any]] = Field(default_factory=list)
 
 
 class AppendBody(Body):
@@ -40,19 +54,25 @@ class AppendBody(Body):
 
 
 class CancelBody(Body):
-    """The body that stops branches and what was forked from them; none named: all."""
+    """The body that stops branches and what was forked from them, or rows; none named: all."""
 
     branches: list[int] | None = None
+    rows: list[int] | None = None
 
 
 def program_routes(service: Service, table: ProgramTable) -> APIRouter:
     """All routes of programs."""
     router = APIRouter()
+    _add_check(router, service)
 
     @router.post("/v1/programs")
     async def open_program(request: Request) -> Response:
         body = await service.bodies.read(request, OpenBody)
         check_version(body.version)
+        if body.rows is not None:
+            program = _open_rows(table, body, body.rows)
+            note(request.scope, program=program.name, ops=program.num_ops, rows=len(body.rows))
+            return _stream(service, table, program, 0) if body.stream else json_response(_status(program), 201)
         ops = _ops(body.ops)
         program = table.open(body.seed, body.ttl_s)
         try:
@@ -82,7 +102,10 @@ def program_routes(service: Service, table: ProgramTable) -> APIRouter:
         body = await service.bodies.read(request, CancelBody)
         program = table.get(name)
         assert program.program is not None, f"program {name} was opened"
-        program.program.cancel(body.branches)
+        if isinstance(program, ClientRows):
+            program.cancel_rows(body.rows)
+        else:
+            program.program.cancel(body.branches)
         return json_response(_status(program))
 
     @router.get("/v1/programs/{name}/events")
@@ -99,6 +122,21 @@ def program_routes(service: Service, table: ProgramTable) -> APIRouter:
         return json_response({"id": name, "deleted": True})
 
     return router
+
+
+def _add_check(router: APIRouter, service: Service) -> None:
+    @router.post("/v1/programs/check")
+    async def check(request: Request) -> Response:
+        body = await service.bodies.read(request, CheckBody)
+        check_version(body.version)
+        if not isinstance(service.engine, TreeChecker):
+            raise UnsupportedError("checking a tree: this engine cannot look at trees before they run")
+        findings = await asyncio.to_thread(service.engine.check, RequestTree.from_json({"ops": body.ops}))
+        return json_response({"findings": [asdict(finding) for finding in findings]})
+
+
+def _open_rows(table: ProgramTable, body: OpenBody, rows: list[dict[str, str]]) -> ClientProgram:
+    return table.open_rows(RequestTree.from_json({"ops": body.ops}), rows, body.seeds, body.ttl_s)
 
 
 def _stream(service: Service, table: ProgramTable, program: ClientProgram, after: int) -> EventStream:

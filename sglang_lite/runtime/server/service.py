@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from sglang_lite.chat_formats.recognise import ChatFormat
 from sglang_lite.runtime.server.body import BodyReader
 from sglang_lite.runtime.server.config import ServerConfig
 from sglang_lite.runtime.server.engine_port import EnginePort
@@ -31,17 +32,23 @@ class Service:
     chat: ChatTemplate
     bodies: BodyReader
     phase: Literal["ready", "draining"] = "ready"
+    stands_s: Callable[[], float] = lambda: 0.0
+    """Seconds for which the scheduler has had work and done no step."""
     counters: dict[str, int] = field(default_factory=lambda: {"prompt_tokens": 0, "generation_tokens": 0})
 
     @staticmethod
-    def of(engine: EnginePort, config: ServerConfig) -> Service:
+    def of(engine: EnginePort, config: ServerConfig, stands_s: Callable[[], float] = lambda: 0.0) -> Service:
         """Ask the engine what it runs."""
         info = engine.get_server_info()
         tokenizer = engine.tokenizer
         path = str(info["model_path"])
         name = config.served_model_name or Path(path).stem or "default"
         chat = ChatTemplate(tokenizer.chat_template, tokenizer.template_variables)
-        return Service(engine, config, name, path, int(info["context_length"]), chat, BodyReader(config))
+        if (form := info.get("chat_format")) is not None:
+            chat.format = ChatFormat.from_json(form)
+        return Service(
+            engine, config, name, path, int(info["context_length"]), chat, BodyReader(config), stands_s=stands_s
+        )
 
     @property
     def tokenizer(self) -> Tokenizer:

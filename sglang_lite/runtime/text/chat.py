@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from jinja2 import Template
 from jinja2.exceptions import SecurityError, TemplateError
 
+from sglang_lite.chat_formats.recognise import ChatFormat, recognise
 from sglang_lite.errors import RequestError
 from sglang_lite.runtime.text.template_limits import RenderLimits
 from sglang_lite.runtime.text.template_sandbox import TemplateEnvironment
@@ -43,14 +45,21 @@ class ChatTemplate:
         source: Jinja source, or None for the plain format: `USER: text`, `ASSISTANT: text`, one line a turn.
         special: strings templates use: `bos_token`, `eos_token`, `unk_token`, `pad_token` (`Tokenizer.template_variables`).
         limits: bounds of one rendering.
+        tokens: texts that the model has tokens of their own for: marks of thinking are told by them.
     """
 
     def __init__(
-        self, source: str | None, special: Mapping[str, str] | None = None, *, limits: RenderLimits | None = None
+        self,
+        source: str | None,
+        special: Mapping[str, str] | None = None,
+        *,
+        limits: RenderLimits | None = None,
+        tokens: Container[str] = (),
     ) -> None:
         self.source = PLAIN_TEMPLATE if source is None else source
         self.is_plain = source is None
         self._special = dict(special or {})
+        self._tokens = tokens
         self._limits = limits or RenderLimits()
         self._environment = TemplateEnvironment()
         self._compiled: Template | None = None
@@ -95,6 +104,15 @@ class ChatTemplate:
             raise RequestError(
                 f"chat template failed on these messages: {type(error).__name__}: {str(error)[:500]}"
             ) from error
+
+    @cached_property
+    def format(self) -> ChatFormat:
+        """How the model writes tool calls and thinking, as far as its template says."""
+        try:
+            prompt = self.render([{"role": "user", "content": "x"}], True)
+        except RequestError:  # a template that wants more than one user turn tells nothing by its prompt
+            prompt = ""
+        return recognise(self.source, tokens=self._tokens, generation_prompt=prompt)
 
     def role_begin(self, history: Sequence[Turn], role: str, *, closed: bool = False) -> str:
         """The text between the end of the previous turn and the content of a turn of `role`.

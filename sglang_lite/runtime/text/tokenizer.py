@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from sglang_lite.errors import RequestError
+from sglang_lite.runtime.text.chat_pieces import SpecialGuard
 from sglang_lite.runtime.text.gguf_vocabulary import build_from_gguf
 from sglang_lite.runtime.text.vocabulary import VocabInfo, all_token_bytes
 
@@ -29,12 +30,14 @@ class TokenizerStatistics:
     Attributes:
         hits, misses: runs of text found in the cache, and tokenised.
         entries, chars: what the cache holds now.
+        tokenised_chars: characters that were tokenised since the start.
     """
 
     hits: int
     misses: int
     entries: int
     chars: int
+    tokenised_chars: int = 0
 
 
 class Tokenizer:
@@ -120,6 +123,11 @@ class Tokenizer:
         """Hash of everything that decides ids and bytes: equal for equal tokenizers, also across processes."""
         facts = json.dumps(self.info.to_json(), sort_keys=True)
         return hashlib.sha256(f"{self._backend.to_str()}\n{facts}".encode()).hexdigest()
+
+    @cached_property
+    def guard(self) -> SpecialGuard:
+        """Keeps special tokens in given texts apart from those of a chat template."""
+        return SpecialGuard(self.special_tokens)
 
     def needs_bos(self, ids: Sequence[int], *, from_template: bool = False) -> bool:
         """Whether `bos_id` must go in front of a sequence that starts with `ids`.
@@ -255,7 +263,7 @@ class _RunCache:
     def __init__(self, max_chars: int) -> None:
         self._max_chars = max_chars
         self._ids: OrderedDict[tuple[str, bool], tuple[int, ...]] = OrderedDict()
-        self._chars = self._hits = self._misses = 0
+        self._chars = self._hits = self._misses = self._tokenised_chars = 0
         self._lock = threading.Lock()
 
     def get(self, key: tuple[str, bool]) -> tuple[int, ...] | None:
@@ -270,6 +278,7 @@ class _RunCache:
 
     def put(self, key: tuple[str, bool], ids: tuple[int, ...]) -> None:
         with self._lock:
+            self._tokenised_chars += len(key[0])
             if key in self._ids or _weight(key) > self._max_chars:
                 return
             self._ids[key] = ids
@@ -280,7 +289,7 @@ class _RunCache:
 
     def statistics(self) -> TokenizerStatistics:
         with self._lock:
-            return TokenizerStatistics(self._hits, self._misses, len(self._ids), self._chars)
+            return TokenizerStatistics(self._hits, self._misses, len(self._ids), self._chars, self._tokenised_chars)
 
 
 def _weight(key: tuple[str, bool]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -46,6 +47,7 @@ def _clean(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_factories", dict(registry._factories))
     monkeypatch.setattr(registry, "_named", {})
     monkeypatch.setattr(registry, "_default", None)
+    registry._set_here.set(None)
 
 
 @function
@@ -93,6 +95,41 @@ def test_the_default_is_used_where_nothing_is_said() -> None:
     assert program.run()["x"] == "default"
     set_default_backend("scripted")
     assert program.run()["x"] == "<x>"
+
+
+def test_threads_that_set_a_default_keep_their_own() -> None:
+    """Both set theirs before either runs; a thread that sets none has the last one."""
+    both_are_set = threading.Barrier(2)
+
+    def run(reply: str) -> str:
+        set_default_backend(ScriptedBackend([reply]))
+        both_are_set.wait(20)
+        return program.run()["x"]
+
+    running = [Background(lambda reply=reply: run(reply)) for reply in ("one", "two")]
+    assert [thread.result() for thread in running] == ["one", "two"]
+    set_default_backend(ScriptedBackend(["main"]))
+    assert Background(lambda: program.run()["x"]).result() == "main"
+
+
+def test_tasks_that_set_a_default_keep_their_own() -> None:
+    async def run(reply: str, is_set: asyncio.Event, other: asyncio.Event) -> str:
+        set_default_backend(ScriptedBackend([reply]))
+        is_set.set()
+        await other.wait()
+        return (await program.run_async())["x"]
+
+    async def main() -> list[str]:
+        one, two = asyncio.Event(), asyncio.Event()
+        return await asyncio.gather(run("one", one, two), run("two", two, one))
+
+    assert asyncio.run(main()) == ["one", "two"]
+
+
+def test_a_named_default_that_was_shut_down_is_none() -> None:
+    set_default_backend("scripted")
+    registry.shutdown_named_backends()
+    assert get_server_info() is None
 
 
 def test_the_variable_names_the_default(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

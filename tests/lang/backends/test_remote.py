@@ -54,7 +54,7 @@ def outcome(state: sgl.ProgramState) -> dict[str, Any]:
     names = ("answer", "pick", "samples")
     metas = [state.get_meta_info(name) for name in names]
     for meta in metas:
-        for changing in ("id", "e2e_latency", "time_to_first_token", "cached_tokens", "computed_tokens", "samples"):
+        for changing in ("id", "seed", "e2e_latency", "queue_time", "time_to_first_token", "cached_tokens", "computed_tokens", "samples"):
             meta.pop(changing, None)
     return {"text": state.text(), "values": [state[name] for name in names], "views": state["views"], "metas": metas}
 
@@ -212,6 +212,51 @@ def test_a_server_that_forgot_the_program_is_given_it_again(made: Made) -> None:
     assert state["a"] == "one"
     assert state.text() == "first one second two two two"
     assert sum(b"second" not in prompt for prompt in runner.prompts[asked:]) == 0  # the first gen was not done again
+
+
+def test_marks_races_and_counts_on_a_server(made: Made) -> None:
+    _, runner, _, backend = made
+    runner.replies |= {"first": "bad", "again": "good", "vote": "yes"}
+
+    @sgl.function
+    def program(s: Any) -> Any:
+        s += "Q "
+        mark = s.mark()
+        s += "first " + sgl.gen("x", max_tokens=20, temperature=0)
+        s.rewind(mark)
+        count = s.num_tokens()
+        s += "again " + sgl.gen("x", max_tokens=20, temperature=0)
+        forks = s.fork(3)
+        forks += " vote " + sgl.gen("v", max_tokens=8, temperature=0)
+        result = forks.join(vote="v")
+        return count, result.winners, result.value
+
+    state = program.run(backend=backend)
+    count, winners, value = state.ret_value
+    assert state.text() == "Q again good"
+    assert count == 2
+    assert (len(winners) >= 2, value, state["v"]) == (True, "yes", "yes")
+    assert state.error() is None
+
+
+def test_a_rewound_program_goes_on_on_a_server_that_forgot_it(made: Made) -> None:
+    _, runner, server, backend = made
+    runner.replies |= {"first": "bad", "again": "good", "end": "."}
+
+    @sgl.function
+    def program(s: Any) -> None:
+        s += "Q "
+        mark = s.mark()
+        s += "first " + sgl.gen("x", max_tokens=20, temperature=0)
+        s.rewind(mark)
+        s += "again " + sgl.gen("y", max_tokens=20, temperature=0)
+        assert s["y"] == "good"
+        forget_all(server)
+        s += " end " + sgl.gen("z", max_tokens=20, temperature=0)
+
+    state = program.run(backend=backend)
+    assert state.text() == "Q again good end ."
+    assert runner.prompts[-1] == b"Q again good end "
 
 
 def forget_all(server: LiveServer) -> None:

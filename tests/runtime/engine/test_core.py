@@ -66,7 +66,7 @@ class HandGrammars:
         self.refuses: Exception | None = None
         self.is_shut_down = False
 
-    def submit(self, params: SamplingParams) -> Future[Any]:
+    def submit(self, params: SamplingParams, prompt_ids: Any = ()) -> Future[Any]:
         if self.refuses is not None:
             raise self.refuses
         future: Future[Any] = Future()

@@ -67,7 +67,8 @@ def test_one_prompt_gives_one_reply_with_text_ids_and_counts(engine: Engine) -> 
     assert (meta["prompt_tokens"], meta["completion_tokens"], meta["forced_tokens"]) == (5, 6, 0)
     assert meta["cached_tokens"] + meta["computed_tokens"] == 5
     assert meta["finish_reason"] == {"type": "length"}
-    assert 0 < meta["time_to_first_token"] <= meta["e2e_latency"]
+    assert 0 <= meta["queue_time"] < meta["time_to_first_token"] <= meta["e2e_latency"]
+    assert meta["evicted_pages"] >= 0
 
 
 def test_a_list_gives_replies_in_order_equal_to_those_alone(engine: Engine, reference: Reference) -> None:

@@ -113,6 +113,12 @@ class AllowedTokens:
         flags[list(self.allowed)] = 1
         bitmask[index] = np.packbits(flags, bitorder="little").view("<i4")
 
+    def fork(self) -> AllowedTokens:
+        return AllowedTokens(self.allowed)
+
+    def jump_forward(self, before: Sequence[int] = ()) -> list[int]:
+        return []
+
     @property
     def is_terminated(self) -> bool:
         return False

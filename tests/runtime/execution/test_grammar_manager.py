@@ -15,10 +15,18 @@ import pytest
 from sglang_lite.errors import EngineStoppedError, GrammarError, RequestError
 from sglang_lite.grammar import TokenVocab
 from sglang_lite.request_tree import SamplingParams
-from sglang_lite.runtime.execution.grammar_manager import GrammarManager
+from sglang_lite.runtime.execution.grammar_backend import NativeBackend
+from sglang_lite.runtime.execution.grammar_manager import GrammarManager, needs_cursor
+from sglang_lite.runtime.execution.thinking_gate import ThinkingGates
 from tests.runtime.execution.support import AllowedTokens
 
 WAIT = 60  # seconds until a hanging future fails the test; never waited for otherwise
+
+
+class Noted(str):
+    """What a fake schema compiles to."""
+
+    notes = ()
 
 
 class FakeCompiler:
@@ -44,9 +52,17 @@ class FakeCompiler:
         self.sources.append(tuple(choices))
         return choices
 
-    def compile_json_schema(self, schema: str) -> Any:
-        self.sources.append(("json_schema", schema))
-        return schema
+    def compile_json_schema(self, schema: str, *, strict: bool, whitespace: str) -> Any:
+        self.sources.append(("json_schema", schema, strict, whitespace))
+        return Noted(schema)
+
+    def compile_structural_tag(self, spec: str, *, strict: bool, whitespace: str) -> Any:
+        self.sources.append(("structural_tag", spec, strict, whitespace))
+        return Noted(spec)
+
+    def compile_lark(self, text: str) -> Any:
+        self.sources.append(("lark", text))
+        return text
 
     def compile_ebnf(self, text: str) -> Any:
         self.sources.append(("ebnf", text))
@@ -60,7 +76,7 @@ def compiler() -> FakeCompiler:
 
 @pytest.fixture
 def manager(compiler: FakeCompiler) -> Any:
-    made = GrammarManager(lambda: pytest.fail("no vocabulary is needed"), make_toolchain=lambda: (compiler, _matcher))
+    made = GrammarManager(lambda: NativeBackend(compiler, _matcher), max_workers=1)
     yield made
     compiler.gate.set()
     made.shutdown()
@@ -127,10 +143,32 @@ def test_a_fault_of_the_compiler_does_not_end_the_worker(manager: GrammarManager
 
 
 def test_every_kind_of_constraint_goes_to_its_own_compilation(manager: GrammarManager, compiler: FakeCompiler) -> None:
-    """Also where two kinds have the same text."""
-    for params in ({"json_schema": "{}"}, {"ebnf": "{}"}, {"regex": "{}"}, {"choices": ["{}"]}):
+    """Also where two kinds have the same text, or one text has other options."""
+    gbnf = 'root ::= "a"'
+    kinds = [
+        {"json_schema": "{}"},
+        {"json_schema": "{}", "json_strict": False},
+        {"json_schema": "{}", "json_whitespace": "any"},
+        {"json_schema": "{}", "json_whitespace": "compact"},  # the default: not compiled again
+        {"structural_tag": "{}", "json_whitespace": "spaced"},
+        {"ebnf": gbnf},
+        {"ebnf": "{}"},
+        {"regex": "{}", "json_strict": False},
+        {"regex": "{}"},  # the options of JSON mean nothing here
+        {"choices": ["{}"]},
+    ]
+    for params in kinds:
         manager.submit(SamplingParams.from_mapping(params)).result(WAIT)
-    assert compiler.sources == [("json_schema", "{}"), ("ebnf", "{}"), "{}", ("{}",)]
+    assert compiler.sources == [
+        ("json_schema", "{}", True, "compact"),
+        ("json_schema", "{}", False, "compact"),
+        ("json_schema", "{}", True, "any"),
+        ("structural_tag", "{}", True, "spaced"),
+        ("ebnf", gbnf),
+        ("lark", "{}"),
+        "{}",
+        ("{}",),
+    ]
     with pytest.raises(RequestError, match="no constraint"):
         manager.submit(SamplingParams())
 
@@ -174,14 +212,14 @@ def test_two_workers_compile_two_sources_side_by_side(compiler: FakeCompiler) ->
             barrier.wait(WAIT)
             return pattern
 
-    manager = GrammarManager(lambda: pytest.fail("unused"), max_workers=2, make_toolchain=lambda: (Meeting(), _matcher))
+    manager = GrammarManager(lambda: NativeBackend(Meeting(), _matcher), max_workers=2)
     for future in [manager.submit(regex("a")), manager.submit(regex("b"))]:
         future.result(WAIT)
     manager.shutdown()
 
 
 def test_only_the_sources_used_last_are_kept(compiler: FakeCompiler) -> None:
-    manager = GrammarManager(lambda: pytest.fail("unused"), max_cached=2, make_toolchain=lambda: (compiler, _matcher))
+    manager = GrammarManager(lambda: NativeBackend(compiler, _matcher), max_cached=2)
     for pattern in ("a", "b", "a", "c", "a", "b"):
         manager.submit(regex(pattern)).result(WAIT)
     manager.shutdown()
@@ -204,7 +242,8 @@ TOKENS = [b"a", b"b", b"ab", b"c", None]
 
 @pytest.mark.parametrize("make", [lambda vocab: vocab, lambda vocab: lambda: vocab])
 def test_the_grammar_package_is_behind_it(make: Callable[[TokenVocab], Any]) -> None:
-    manager = GrammarManager(make(TokenVocab(TOKENS, eos_ids=[4])))
+    vocab = make(TokenVocab(TOKENS, eos_ids=[4]))
+    manager = GrammarManager(lambda: NativeBackend.of_vocab(vocab))
     bitmask = np.zeros((1, 1), dtype=np.int32)
     matcher = manager.submit(regex("a+b")).result(WAIT * 5)
     matcher.fill_bitmask(bitmask)
@@ -214,6 +253,79 @@ def test_the_grammar_package_is_behind_it(make: Callable[[TokenVocab], Any]) -> 
     assert bitmask[0, 0] == 0b01010
     with pytest.raises(GrammarError, match=r"compiling the regex of a request: .*position"):
         manager.submit(regex("a(b")).result(WAIT)
+    manager.shutdown()
+
+
+class Slow(FakeCompiler):
+    """Holds at the gate only what is called slow."""
+
+    def compile_regex(self, pattern: str) -> Any:
+        if not pattern.startswith("slow"):
+            return pattern
+        return super().compile_regex(pattern)
+
+
+def test_what_is_not_compiled_in_time_fails_and_the_pool_goes_on() -> None:
+    """Those who wait get an error that names the limit; others are served by a worker that takes the stuck one's place."""
+    compiler = Slow()
+    compiler.gate.clear()
+    before = threading.enumerate()
+    manager = GrammarManager(lambda: NativeBackend(compiler, _matcher), max_workers=1, timeout_s=0.01)
+    stuck = [manager.submit(regex("slow")) for _ in range(3)]
+    (worker,) = (t for t in threading.enumerate() if t.name == "grammar-1" and t not in before)
+    for future in stuck:
+        with pytest.raises(GrammarError, match=r"not done after grammar_compile_timeout_s=0\.01"):
+            future.result(WAIT)
+    manager.submit(regex("x")).result(WAIT)
+    with pytest.raises(GrammarError, match="not done after"):
+        manager.submit(regex("slow")).result(0)
+    assert compiler.sources == ["slow"], "it is compiled twice"
+    compiler.gate.set()
+    worker.join(WAIT)  # it has been replaced, so it ends with what it was at
+    assert manager.submit(regex("slow")).exception(WAIT) is None
+    assert compiler.sources == ["slow"]
+    manager.shutdown()
+
+
+def test_a_source_behind_a_stuck_one_is_compiled_once_the_stuck_one_is_given_up() -> None:
+    compiler = Slow()
+    compiler.gate.clear()
+    manager = GrammarManager(lambda: NativeBackend(compiler, _matcher), max_workers=1, timeout_s=0.05)
+    stuck, behind = manager.submit(regex("slow")), manager.submit(regex("x"))
+    behind.result(WAIT)
+    assert stuck.exception(WAIT) is not None
+    compiler.gate.set()
+    manager.shutdown()
+
+
+def test_a_source_that_is_done_in_time_is_not_failed_later(compiler: FakeCompiler) -> None:
+    manager = GrammarManager(lambda: NativeBackend(compiler, _matcher), timeout_s=WAIT)
+    manager.submit(regex("x")).result(WAIT)
+    timers = [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
+    assert all(timer.finished.is_set() for timer in timers), "its deadline is still to come"
+    manager.shutdown()
+
+
+def _gates() -> ThinkingGates:
+    return ThinkingGates(
+        [b"a", b"b", b"<", b">", b""], [4], [4], 5, lambda text: [b"ab<>".index(c) for c in text.encode()]
+    )
+
+
+def test_thinking_goes_before_the_constraint_and_a_budget_needs_none(compiler: FakeCompiler) -> None:
+    manager = GrammarManager(lambda: NativeBackend(compiler, _matcher), gates=_gates())
+    params = SamplingParams(regex="a", thinking=("<", ">"))
+    cursor = manager.submit(params).result(WAIT)
+    bitmask = np.zeros((1, 1), dtype=np.int32)
+    cursor.fill_bitmask(bitmask)
+    assert bitmask[0, 0] == 0b01111
+    assert cursor.accept_token(3)
+    cursor.fill_bitmask(bitmask)
+    assert bitmask[0, 0] == 0b00010, "the constraint has begun"
+    free = SamplingParams(thinking=("<", ">"), thinking_budget=0)
+    assert needs_cursor(free)
+    assert manager.submit(free, prompt_ids=(2,)).result(0).jump_forward() == [3]
+    assert not needs_cursor(free.with_(thinking_budget=None))
     manager.shutdown()
 
 

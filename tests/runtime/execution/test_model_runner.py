@@ -235,6 +235,61 @@ def test_output_log_probabilities_are_of_the_raw_logits(model: LlamaForCausalLM)
     assert [value for _, value in result.asked] == pytest.approx(line[[2, 90]], abs=TOLERANCE)
 
 
+def guessing(model: LlamaForCausalLM, num_right: int, num_wrong: int, **changes: Any) -> RowPlan:
+    """A row of seven known tokens, then the greedy ones, then others, each with its spec."""
+    ids = list(IDS[:7])
+    for _ in range(num_right):
+        ids.append(int(plain_logits(model, ids)[-1].argmax()))
+    for _ in range(num_wrong):
+        ids.append(int(plain_logits(model, ids)[-1].argmin()))
+    specs = tuple(spec(position=i, prompt_ids=IDS[:7], output_ids=ids[7:i], **changes) for i in range(7, len(ids)))
+    last = spec(position=len(ids), prompt_ids=IDS[:7], output_ids=ids[7:], **changes)
+    return row("r", ids, [], sample=last)._replace(drafts=specs)
+
+
+@pytest.mark.parametrize(("num_right", "num_wrong"), [(3, 0), (2, 2), (0, 3), (0, 0)])
+def test_guesses_stand_up_to_the_first_that_is_not_drawn(
+    model: LlamaForCausalLM, num_right: int, num_wrong: int
+) -> None:
+    """Each with the log-probabilities of its own place; the token after them is what is drawn there."""
+    bench = Bench(model, 4)
+    asked = LogprobParams(top_num=1, token_ids=(5,))
+    plan = guessing(model, num_right, num_wrong, logprob=asked)
+    plan = plan._replace(pages=np.array(bench.pages(plan.seq_len), np.int32))
+    (result,) = bench.run(plan)
+    lines = log_softmax(plain_logits(model, plan.input_ids))
+    assert [kept.token_id for kept in result.kept] == list(plan.input_ids[7 : 7 + num_right])
+    for place, got in enumerate([*result.kept, result], 6):
+        assert got.token_id == lines[place].argmax()
+        assert got.logprob == pytest.approx(lines[place].max(), abs=TOLERANCE)
+        assert [value for _, value in got.asked] == pytest.approx([lines[place][5]], abs=TOLERANCE)
+    assert bench.runner.counters.sampled == num_right + 1
+
+
+def test_given_tokens_stand_whatever_the_model_says_and_cost_no_head(model: LlamaForCausalLM) -> None:
+    bench = Bench(model, 4)
+    plan = guessing(model, 0, 3)
+    plan = plan._replace(
+        pages=np.array(bench.pages(plan.seq_len), np.int32),
+        drafts=tuple(one._replace(given=token) for one, token in zip(plan.drafts, plan.input_ids[7:], strict=True)),
+    )
+    (result,) = bench.run(plan)
+    assert [kept.token_id for kept in result.kept] == list(plan.input_ids[7:])
+    assert result.token_id == plain_logits(model, plan.input_ids)[-1].argmax()
+    assert bench.runner.counters.head_rows == 1
+
+
+def test_an_error_behind_guesses_that_stand_comes_with_them(model: LlamaForCausalLM) -> None:
+    bench = Bench(model, 4)
+    plan = guessing(model, 2, 0)
+    plan = plan._replace(
+        pages=np.array(bench.pages(plan.seq_len), np.int32), sample=spec(position=9, grammar=AllowedTokens([]))
+    )
+    (result,) = bench.run(plan)
+    assert isinstance(result.error, DeadEndError)
+    assert [kept.token_id for kept in result.kept] == list(plan.input_ids[7:])
+
+
 def test_the_top_entry_of_a_greedy_token_is_that_token(model: LlamaForCausalLM) -> None:
     bench = Bench(model, 4)
     (result,) = bench.run(row("r", IDS[:8], bench.pages(8), sample=spec(logprob=LogprobParams(top_num=1))))

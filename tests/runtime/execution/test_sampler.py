@@ -111,6 +111,22 @@ def test_tokens_come_as_often_as_their_probability_says(values: dict[str, Any]) 
     assert ((counts[kept] - expected) ** 2 / expected).sum() < 20.5
 
 
+@pytest.mark.parametrize("values", [{"temperature": 1.0}, {"temperature": 0.7, "top_p": 0.95}])
+def test_under_a_mask_tokens_come_by_the_distribution_over_the_legal_ones(values: dict[str, Any]) -> None:
+    """Chi-square over 20,000 positions: the mask takes tokens out, and what is left keeps its proportions."""
+    logits = np.array([0.5, 2.0, 1.0, 1.7, -0.5, 1.4], dtype=np.float32)
+    legal = np.array([0, 2, 3, 4])
+    params = SamplingParams(**values)
+    kept = legal[kept_tokens(logits[legal], params.temperature, params.top_k, params.top_p, params.min_p)]
+    weights = np.exp(logits[kept].astype(np.float64) / params.temperature)
+    one, grammar = sampler(), AllowedTokens(legal.tolist())
+    drawn = [one.sample(logits, spec(params, position=i, grammar=grammar), "r1") for i in range(20_000)]
+    counts = np.bincount(drawn, minlength=6)
+    expected = weights / weights.sum() * len(drawn)
+    assert counts.sum() == counts[kept].sum()
+    assert ((counts[kept] - expected) ** 2 / expected).sum() < 16.3  # 0.001 quantile of 3 degrees of freedom
+
+
 def test_greedy_takes_the_lowest_id_of_equal_logits() -> None:
     assert sample() == 1
     assert sample(temperature=1.0, top_k=1) == 1

@@ -51,3 +51,14 @@ def test_a_template_that_begins_the_text_decides_about_the_begin_token() -> None
     branch.begin_role("user", with_bos.chat)
     branch.add_text("x", literal=False)
     assert branch.flush(with_bos.tokenizer).count(START) == 2  # the system turn's and the user turn's, no third one
+
+
+def test_the_place_of_a_branch_is_its_number_among_its_parents_children_not_its_id() -> None:
+    root = Branch(0, None)
+    root.add_text("a", literal=False)
+    children = [Branch(number, root) for number in (7, 3, 5)]
+    for child in children:
+        child.copy_from(root, TOKENIZER)
+    grandchild = Branch(4, children[2])
+    grandchild.copy_from(children[2], TOKENIZER)
+    assert [branch.place for branch in (root, *children, grandchild)] == [(), (0,), (1,), (2,), (2, 0)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -49,6 +50,7 @@ class HandPort:
         self.requests: dict[str, AddReq] = {}
         self.handlers: dict[str, Callable[[ReqOutput], None]] = {}
         self.messages: list[Message] = []
+        self.prepared: list[SamplingParams] = []
         self._rids = itertools.count()
 
     def submit(self, req: AddReq, on_output: Callable[[ReqOutput], None]) -> None:
@@ -57,6 +59,9 @@ class HandPort:
 
     def send(self, message: Message) -> None:
         self.messages.append(message)
+
+    def prepare_grammar(self, params: SamplingParams) -> None:
+        self.prepared.append(params)
 
     def new_rid(self) -> str:
         return f"r{next(self._rids)}"
@@ -82,10 +87,10 @@ class HandPort:
 class Bench:
     """One executor with one program and its events."""
 
-    def __init__(self, *, add_bos: bool = False) -> None:
+    def __init__(self, *, add_bos: bool = False, context_len: int | None = None) -> None:
         self.port = HandPort()
         self.events: list[Event] = []
-        self.executor = TreeExecutor(self.port, toy_text(add_bos=add_bos))
+        self.executor = TreeExecutor(self.port, replace(toy_text(add_bos=add_bos), context_len=context_len))
         self.executor.open("p", self.events.append, seed=1)
 
     def append(self, *ops: Any) -> None:
@@ -426,3 +431,23 @@ def test_every_op_has_exactly_one_end(bench: Bench) -> None:
     bench.executor.cancel("p", None)
     ends = [e.op for e in bench.events if isinstance(e, OpDone | OpFailed)]
     assert sorted(ends) == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_seeds_follow_the_place_of_an_op_whatever_the_ids_are_and_are_told() -> None:
+    def seeds(branches: tuple[int, int], first: int) -> list[int]:
+        bench = Bench()
+        bench.append(TextOp(0, 0, "a"), ForkOp(1, 0, branches))
+        one, two = branches if first == 0 else branches[::-1]
+        bench.append(GenOp(2, one, "x", PARAMS))
+        bench.append(GenOp(3, two, "x", PARAMS.with_(n=2)))
+        for rid in bench.port.requests:
+            bench.port.answer(rid, "y")
+        metas = [bench.done(2).meta, *bench.done(3).meta["samples"]]
+        told = [meta["seed"] for meta in metas]
+        assert told == [req.sampling.seed for req in bench.port.requests.values()]
+        return told
+
+    plain, renamed = seeds((1, 2), 0), seeds((9, 4), 0)
+    assert len(set(plain)) == 3
+    assert renamed == plain
+    assert seeds((1, 2), 1)[0] == plain[1]  # sent first, but the second child all the same

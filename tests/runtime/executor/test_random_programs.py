@@ -13,6 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from sglang_lite.errors import SglangLiteError
 from sglang_lite.request_tree import (
+    AcceptOp,
+    AnswerOp,
+    CountOp,
     DecideOp,
     EndOp,
     Event,
@@ -20,11 +23,16 @@ from sglang_lite.request_tree import (
     GenOp,
     JoinOp,
     LogprobParams,
+    MarkOp,
     Op,
     OpDelta,
     OpDone,
     OpFailed,
+    OpHeld,
     OpScored,
+    RefuseOp,
+    RetryOp,
+    RewindOp,
     RoleBeginOp,
     RoleEndOp,
     SamplingParams,
@@ -68,6 +76,9 @@ class StepPort:
     def send(self, message: Message) -> None:
         self._messages.append(message)
 
+    def prepare_grammar(self, params: SamplingParams) -> None:
+        return None
+
     def new_rid(self) -> str:
         return f"r{next(self._rids)}"
 
@@ -95,6 +106,10 @@ def says(req: AddReq, count: int) -> list[int]:
         ids.append(token)
         h = chain([token], h, position)[0]
     return ids
+
+
+def asked_by(op: AnswerOp) -> int:
+    return op.select if isinstance(op, DecideOp) else op.gen
 
 
 class Programs(RuleBasedStateMachine):
@@ -136,12 +151,15 @@ class Programs(RuleBasedStateMachine):
         stop=st.sampled_from([(), ("a",), ("\xe9",)]),
         hot=st.booleans(),
         stream=st.booleans(),
+        hold=st.booleans(),
     )
-    def add_gen(self, data: st.DataObject, count: int, n: int, stop: tuple[str, ...], hot: bool, stream: bool) -> None:
+    def add_gen(
+        self, data: st.DataObject, count: int, n: int, stop: tuple[str, ...], hot: bool, stream: bool, hold: bool
+    ) -> None:
         branch = self.branch(data)
         params = SamplingParams(max_new_tokens=count, n=n, stop=stop, temperature=float(hot))
         logprob = LogprobParams(0, 1) if hot else None
-        self.append(lambda i: GenOp(i, branch, "x", params, logprob, stream))
+        self.append(lambda i: GenOp(i, branch, "x", params, logprob, stream, hold))
 
     @is_open
     @rule(
@@ -174,12 +192,34 @@ class Programs(RuleBasedStateMachine):
 
     @is_open
     @precondition(lambda self: self.forks)
-    @rule(data=st.data(), mode=st.sampled_from(["gather", "concat", "concat"]))
+    @rule(data=st.data(), mode=st.sampled_from(["gather", "concat", "first", "vote"]))
     def join(self, data: st.DataObject, mode: Any) -> None:
         branch, children = data.draw(st.sampled_from(self.forks))
         self.forks.remove((branch, children))
-        self.append(lambda i: JoinOp(i, branch, children, mode))
+        first = data.draw(st.integers(1, len(children))) if mode == "first" else None
+        vote = "x" if mode == "vote" else None
+        self.append(lambda i: JoinOp(i, branch, children, mode if mode == "concat" else "gather", first, vote))
         self.branches = [other for other in self.branches if other not in children]
+
+    @is_open
+    @rule(data=st.data())
+    def mark(self, data: st.DataObject) -> None:
+        branch = self.branch(data)
+        self.append(lambda i: MarkOp(i, branch))
+
+    @is_open
+    @precondition(lambda self: any(isinstance(op, MarkOp) for op in self.ops.values()))
+    @rule(data=st.data())
+    def rewind(self, data: st.DataObject) -> None:
+        """Also to marks of ended branches and to those that were rewound past, which is refused."""
+        mark = data.draw(st.sampled_from([op for op in self.ops.values() if isinstance(op, MarkOp)]))
+        self.append(lambda i: RewindOp(i, mark.branch, mark.id))
+
+    @is_open
+    @rule(data=st.data())
+    def count(self, data: st.DataObject) -> None:
+        branch = self.branch(data)
+        self.append(lambda i: CountOp(i, branch))
 
     @is_open
     @precondition(lambda self: len(self.branches) > 1)
@@ -190,15 +230,24 @@ class Programs(RuleBasedStateMachine):
         self.branches.remove(branch)
 
     @is_open
-    @rule(index=st.integers(0, 1))
-    def decide(self, index: int) -> None:
-        """Answer every select that waits for its program."""
+    @rule(how=st.sampled_from(["accept", "accept", "retry", "keep", "refuse"]), index=st.integers(0, 1))
+    def answer(self, how: str, index: int) -> None:
+        """Answer every select and gen that waits for its program."""
         ended = {e.op for e in self.events if isinstance(e, OpDone | OpFailed)}
-        asked = {op.select for op in self.ops.values() if isinstance(op, DecideOp)}
-        for event in [e for e in self.events if isinstance(e, OpScored)]:
-            if event.op not in ended | asked:
-                branch = self.ops[event.op].branch
-                self.append(lambda i, select=event.op, branch=branch: DecideOp(i, branch, select, index))
+        for op_id in {e.op for e in self.events if isinstance(e, OpScored | OpHeld)} - ended:
+            questions = sum(isinstance(e, OpScored | OpHeld) and e.op == op_id for e in self.events)
+            answers = sum(isinstance(op, AnswerOp) and asked_by(op) == op_id for op in self.ops.values())
+            if questions > answers:
+                self.append(lambda i, op=self.ops[op_id]: self.make_answer(i, op, how, index))
+
+    def make_answer(self, new: int, op: Op, how: str, index: int) -> Op:
+        if isinstance(op, SelectOp):
+            return DecideOp(new, op.branch, op.id, index)
+        if how == "accept":
+            return AcceptOp(new, op.branch, op.id)
+        if how == "refuse":
+            return RefuseOp(new, op.branch, op.id, "no")
+        return RetryOp(new, op.branch, op.id, "again" * index, keep=how == "keep")
 
     @is_open
     @rule(data=st.data())
@@ -221,7 +270,7 @@ class Programs(RuleBasedStateMachine):
         """Finish, close, and check that every op has one end, every result is the model's own and nothing is held."""
         self.drain()
         for _ in range(len(self.ops) + 1):
-            self.decide(0)
+            self.answer("accept", 0)
             self.drain()
         self.is_closed = True
         self.port.executor.close("p")
@@ -242,7 +291,7 @@ class Programs(RuleBasedStateMachine):
         (end,) = [e for e in self.events if isinstance(e, OpDone | OpFailed) and e.op == op.id]
         if isinstance(end, OpFailed):
             assert isinstance(end.error, SglangLiteError)
-        elif isinstance(op, GenOp) and op.stream:
+        elif isinstance(op, GenOp) and op.stream and not op.hold:
             assert "".join(e.text for e in self.events if isinstance(e, OpDelta) and e.op == op.id) == end.text
 
 

@@ -527,3 +527,17 @@ def test_available_tokens_is_what_one_row_can_really_get() -> None:
     assert kv.grow(other.hold, 24)
     assert not kv.grow(hold, 9)
     kv.check_ledger([hold, other.hold])
+
+
+def test_a_hold_knows_what_was_evicted_for_it() -> None:
+    kv = make(num_pages=7)  # 6 pages of 4 tokens
+    remember(kv, range(100, 120))
+    hold = admit(kv, range(200, 212)).hold
+    assert hold.evicted_pages == 2
+    kv.commit(hold, 12)
+    assert kv.grow(hold, 17)
+    assert hold.evicted_pages == 4
+    branch = kv.branch(hold, 12, 16)
+    assert branch is not None
+    assert branch.hold.evicted_pages == 1
+    assert kv.statistics().evicted_pages == 5

@@ -45,3 +45,26 @@ def test_an_aborted_request_leaves_only_what_was_shared() -> None:
     harness.scheduler.receive([AbortReq("r")])
     kv = harness.kv.statistics()
     assert (kv.private_pages, kv.protected_pages, kv.evictable_pages) == (0, 0, 1)
+
+
+def test_a_request_is_told_how_many_cached_pages_were_given_up_for_it() -> None:
+    harness = Harness(num_pages=13, page_size=4)
+    harness.step(AddReq("old", LONG, greedy(2)))
+    first = harness.drain()["old"].usage
+    harness.step(AddReq("new", tuple(reversed(LONG)), greedy(2)))
+    second = harness.drain()["new"].usage
+    assert first is not None
+    assert second is not None
+    assert first.evicted_pages == 0
+    assert second.evicted_pages == harness.kv.statistics().evicted_pages > 0
+
+
+def test_the_first_row_of_a_request_is_announced_once() -> None:
+    harness = Harness(config(chunked_prefill_size=8), page_size=4)
+    harness.step(AddReq("r", LONG, greedy(2)))
+    assert harness.scheduler.first_admitted == ["r"]
+    harness.step()
+    assert harness.scheduler.first_admitted == []
+    harness.scheduler.retract("r")
+    harness.step()
+    assert harness.scheduler.first_admitted == []

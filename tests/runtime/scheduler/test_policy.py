@@ -22,6 +22,7 @@ class Waiter:
     rank: int = 0
     deadline: int = 1000
     path: tuple[int, ...] = ()
+    place: tuple[int, ...] = ()
 
 
 WAITERS = [
@@ -46,6 +47,22 @@ def test_fcfs_goes_by_step_of_arrival_and_continuing_requests_go_first_within_it
 
 def test_lpm_goes_by_cached_prefix_ties_by_arrival_continuing_requests_first() -> None:
     assert names("lpm") == ["going on", "hot", "equal", "new", "old"]
+
+
+def test_lpm_walks_the_programs_depth_first_where_prefixes_are_equal() -> None:
+    """A program's branches go together, a branch's own children before the next branch; ageing still goes before all."""
+    waiters = [
+        Waiter("b", (1, True, 1), place=(2, 0, 1)),
+        Waiter("a's second", (2, True, 2), place=(1, 0, 2)),
+        Waiter("a's first", (3, True, 3), place=(1, 0, 1)),
+        Waiter("below a's first", (4, True, 4), place=(1, 0, 1, 3)),
+        Waiter("of no program", (5, True, 5)),
+        Waiter("b, cached", (6, True, 6), matched=9, place=(2, 0, 2)),
+    ]
+    ordered = ["b, cached", "of no program", "a's first", "below a's first", "a's second", "b"]
+    assert names("lpm", waiters=waiters) == ordered
+    aged = [replace(w, deadline=5) if w.name == "b" else w for w in waiters]
+    assert names("lpm", 5, aged)[0] == "b"
 
 
 def test_lof_goes_by_the_longest_output_ties_by_arrival() -> None:

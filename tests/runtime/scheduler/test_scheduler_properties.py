@@ -13,7 +13,7 @@ from sglang_lite.errors import GrammarError
 from sglang_lite.request_tree import LogprobParams
 from sglang_lite.runtime.scheduler.config import SchedulePolicy
 from sglang_lite.runtime.scheduler.messages import AbortReq, AddReq, EndLease, GrammarReady, SetNextUse
-from tests.support.fake_grammar import FakeGrammar
+from tests.support.fake_grammar import FakeGrammar, guessed
 from tests.support.scheduler_harness import EOS, VOCAB, Harness, config, greedy
 
 SHARED = tuple(2 + (7 * i * i + i // 3) % (VOCAB - 2) for i in range(40))
@@ -33,6 +33,7 @@ params = st.builds(
     stop=st.lists(st.sampled_from(["a", "ab", "bca", "é", "éa", "dd"]), max_size=2).map(tuple),
     stop_token_ids=st.lists(token, max_size=1).map(tuple),
     no_stop_trim=st.booleans(),
+    jump_forward=st.sampled_from([None, None, "off", "force"]),
 )
 logprobs = st.one_of(
     st.none(),
@@ -42,7 +43,7 @@ logprobs = st.one_of(
     ),
 )
 choices = st.lists(st.lists(token, min_size=1, max_size=9).map(tuple), min_size=1, max_size=5).map(tuple)
-places = st.lists(st.frozensets(token, min_size=1, max_size=4), min_size=1, max_size=5)
+places = st.lists(st.frozensets(token, min_size=1, max_size=4), min_size=1, max_size=8)
 leases = st.sampled_from([None, "a", "b"])
 GRAMMAR_ERROR = GrammarError("compiling the grammar of a test: it is meant to fail")
 
@@ -130,12 +131,20 @@ class SchedulerMachine(RuleBasedStateMachine):
     def score(self, prompt, options, logprob) -> None:
         self.harness.step(self.add(prompt, sampling=greedy(), choices=options, logprob=logprob))
 
-    @rule(prompt=prompts, sampling=params, allowed=places, late=st.booleans())
-    def generate_by_grammar(self, prompt, sampling, allowed, late) -> None:
-        grammar = FakeGrammar(allowed, EOS)
-        add = self.add(prompt, sampling=sampling, grammar=None if late else grammar, waits_for_grammar=late)
+    @rule(
+        prompt=prompts,
+        sampling=params,
+        allowed=places,
+        late=st.booleans(),
+        forced=st.integers(0, 255),
+        logprob=logprobs,
+    )
+    def generate_by_grammar(self, prompt, sampling, allowed, late, forced, logprob) -> None:
+        grammar = guessed(allowed, EOS, forced)
+        values = {"sampling": sampling, "logprob": logprob}
+        add = self.add(prompt, grammar=None if late else grammar, waits_for_grammar=late, **values)
         self.harness.step(add)
-        self.harness.adds[add.rid] = AddReq(add.rid, prompt, sampling, grammar=grammar)
+        self.harness.adds[add.rid] = AddReq(add.rid, prompt, grammar=grammar, **values)
         if late and add.rid not in self.harness.finals:
             self.grammars[add.rid] = grammar
 

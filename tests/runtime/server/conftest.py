@@ -1,4 +1,7 @@
-"""One talking engine and one server over it for all tests of this folder that need no settings of their own."""
+"""One talking engine, and one server over it, for all tests of this folder that need no settings of their own.
+
+The server reaches the engine by the messages that a scheduler process would get.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import pytest
 
 from sglang_lite.runtime.engine.engine import Engine
 from tests.support.live_server import LiveServer, live_server
+from tests.support.split_engine import split_engine
 from tests.support.talking_engine import TalkingRunner, talking_engine
 
 
@@ -19,7 +23,7 @@ def talking() -> Iterator[tuple[Engine, TalkingRunner]]:
 
 @pytest.fixture(scope="session")
 def shared_server(talking: tuple[Engine, TalkingRunner]) -> Iterator[LiveServer]:
-    with live_server(talking[0]) as server:
+    with split_engine(talking[0]) as client, live_server(client) as server:
         yield server
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from sglang_lite.errors import RequestError
@@ -45,8 +47,13 @@ def test_both_names_of_the_longest_answer() -> None:
 
 
 def test_formats_become_schemas() -> None:
-    assert chat().schema_text() is None
-    assert chat(response_format={"type": "text"}).schema_text() is None
-    assert chat(response_format={"type": "json_object"}).schema_text() == '{"type": "object"}'
+    assert chat().constraint() == {}
+    assert chat(response_format={"type": "text"}).constraint() == {}
+    assert chat(response_format={"type": "json_object"}).constraint() == {"json_schema": '{"type": "object"}'}
+    tags = {"type": "structural_tag", "triggers": ["<a"], "structures": []}
+    assert json.loads(chat(response_format=tags).constraint()["structural_tag"]) == tags
     schema = {"type": "json_schema", "json_schema": {"name": "n", "strict": True, "schema": {"type": "integer"}}}
-    assert chat(response_format=schema).schema_text() == '{"type": "integer"}'
+    wanted = {"json_schema": '{"type": "integer"}', "json_strict": True}
+    assert chat(response_format=schema).constraint() == wanted
+    del schema["json_schema"]["strict"]  # OpenAI's default is not strict
+    assert chat(response_format=schema).constraint() == wanted | {"json_strict": False}

@@ -1,0 +1,74 @@
+"""Jump-forward of one request: which forced tokens are tried in its next row, and what became of them; knows no batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sglang_lite.runtime.scheduler.messages import GrammarCursor
+from sglang_lite.sampling_params import JumpForward
+
+FIRST_GUESSED = 4
+MAX_GUESSED = 16
+"""Forced tokens of one row in mode `verify`, at first and at most: a longer run goes on in the next row."""
+MAX_GIVEN = 128
+"""The same in mode `force`."""
+MAX_WAIT = 64
+"""The longest pause, in tokens, after runs that were not kept."""
+
+_CONTEXT = 4  # as many tokens before a run as its spelling depends on
+
+
+class JumpState:
+    """How a request treats forced tokens, and the counts.
+
+    In mode `verify` each guess makes its row a little dearer, so a request whose choices differ must not be slowed: after a
+    run that stood as a whole, twice as many tokens are tried, up to `MAX_GUESSED`; after one that did not, as many as
+    stood; after one of which nothing stood, 1, 2, 4, ... `MAX_WAIT` tokens are drawn alone first, until one stands again.
+    Nothing depends on it but time.
+
+    Attributes:
+        mode: see `SamplingParams.jump_forward`.
+        num_kept: forced tokens in the output.
+        num_rejected: forced tokens that were computed and did not stand.
+
+    """
+
+    def __init__(self, mode: JumpForward) -> None:
+        self.mode: JumpForward = mode
+        self.num_kept = 0
+        self.num_rejected = 0
+        self._limit = FIRST_GUESSED
+        self._failures = 0
+        self._wait = 0
+
+    @property
+    def is_given(self) -> bool:
+        """Forced tokens are taken, whatever the model says."""
+        return self.mode == "force"
+
+    def next_run(self, grammar: GrammarCursor | None, prompt_ids: Sequence[int]) -> list[int]:
+        """The forced tokens to try now; asked once for each row."""
+        if self.mode == "off" or grammar is None:
+            return []
+        if self._wait:
+            self._wait -= 1
+            return []
+        run = grammar.jump_forward(prompt_ids[-_CONTEXT:])
+        return run[: MAX_GIVEN if self.is_given else self._limit]
+
+    def given_run(self, grammar: GrammarCursor | None, prompt_ids: Sequence[int]) -> list[int]:
+        """As `next_run`, where only tokens that are sure to be taken count."""
+        return self.next_run(grammar, prompt_ids) if self.is_given else []
+
+    def note(self, num_guessed: int, num_kept: int) -> None:
+        """A row with `num_guessed` guesses came back; the first `num_kept` stand."""
+        self.num_rejected += num_guessed - num_kept
+        if num_kept == num_guessed:
+            self._limit = min(max(self._limit, 2 * num_guessed), MAX_GUESSED)
+        else:
+            self._limit = max(num_kept, 1)
+        if num_kept:
+            self._failures = 0
+        else:
+            self._wait = min(1 << self._failures, MAX_WAIT)
+            self._failures += 1

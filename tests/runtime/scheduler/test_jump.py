@@ -1,0 +1,179 @@
+"""Forced tokens in the scheduler: what is tried, what is kept, what it costs, and that nothing else changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import pytest
+
+from sglang_lite.request_tree import LogprobParams
+from sglang_lite.runtime.scheduler.jump import FIRST_GUESSED, MAX_GIVEN, MAX_GUESSED, MAX_WAIT, JumpState
+from sglang_lite.runtime.scheduler.messages import AddReq
+from tests.support.fake_grammar import FakeGrammar
+from tests.support.scheduler_harness import EOS, Final, Harness, config, greedy
+
+PROMPT = (2, 3, 4, 5, 6, 7, 8, 9, 10)
+
+
+def forced(num: int, then: int = 3) -> FakeGrammar:
+    """A free place, `num` places with one token each, and free places."""
+    free = frozenset(range(2, 12))
+    places = [free, *(frozenset({2 + i % 10}) for i in range(num)), *[free] * then]
+    return FakeGrammar(places, EOS, [None, *(2 + i % 10 for i in range(num)), *[None] * then])
+
+
+def refused(num: int) -> FakeGrammar:
+    """Places in which another token than the guess is the only one."""
+    return FakeGrammar([frozenset({2})] * num, EOS, [3] * num)
+
+
+def run(grammar: FakeGrammar, mode: str, harness: Harness | None = None, **values: object) -> tuple[Harness, Final]:
+    harness = harness or Harness(config(jump_forward=mode))
+    params = greedy(**({"max_new_tokens": 40} | values.pop("params", {})))  # type: ignore[operator]
+    add = AddReq("r", PROMPT, params, grammar=grammar, **values)  # type: ignore[arg-type]
+    harness.drain(add)
+    harness.check_idle()
+    return harness, harness.finals["r"]
+
+
+def num_rows(harness: Harness) -> int:
+    return sum(len(plan.rows) for plan in harness.plans)
+
+
+def test_a_forced_run_is_one_row_and_the_result_is_the_same() -> None:
+    off, plain = run(forced(4), "off")
+    on, verified = run(forced(4), "verify")
+    assert verified.ids == plain.ids
+    assert num_rows(off) - num_rows(on) == 4
+    assert verified.usage is not None
+    assert verified.usage.forced_tokens == on.scheduler.statistics().forced_tokens == 4
+    assert [row.extend_len for plan in on.plans for row in plan.rows] == [9, 5, 1, 1]
+
+
+def test_a_long_run_grows_with_its_success() -> None:
+    harness, final = run(forced(25), "verify")
+    assert [row.extend_len - 1 for plan in harness.plans for row in plan.rows if row.drafts] == [4, 8, 11]
+    assert final.usage is not None
+    assert final.usage.forced_tokens == 23, "the token behind a run that was cut is drawn"
+
+
+def test_what_the_row_would_not_choose_is_not_kept_and_tried_ever_more_rarely() -> None:
+    harness, final = run(refused(40), "verify")
+    assert final.ids == [2] * 40
+    tries = [i for i, plan in enumerate(harness.plans) if any(row.drafts for row in plan.rows)]
+    assert [b - a for a, b in pairwise(tries)] == [2, 3, 5, 9, 17]
+    now = harness.scheduler.statistics()
+    assert (now.forced_tokens, now.rejected_tokens) == (0, FIRST_GUESSED + len(tries) - 1)
+
+
+def test_force_takes_what_the_model_would_not_choose_the_first_token_included() -> None:
+    """The first token comes with the prompt's last chunk; then the rest of the run is one row."""
+    grammar = FakeGrammar([frozenset(range(2, 12))] * 6, EOS, [7, 8, 9, 7, 8, None])
+    harness, final = run(grammar, "force")
+    assert final.ids[:5] == [7, 8, 9, 7, 8]
+    assert final.usage is not None
+    assert final.usage.forced_tokens == 5
+    assert len(harness.plans) == 2
+    assert run(grammar.restarted(), "off")[1].ids[:5] != final.ids[:5]
+
+
+@pytest.mark.parametrize("mode", ["verify", "force"])
+def test_a_request_says_for_itself(mode: str) -> None:
+    _, final = run(forced(4), mode, params={"jump_forward": "off"})
+    assert final.usage is not None
+    assert final.usage.forced_tokens == 0
+    _, final = run(forced(4), "off", params={"jump_forward": mode})
+    assert final.usage is not None
+    assert final.usage.forced_tokens == 4
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("mode", ["verify", "force"])
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"max_new_tokens": 1},
+        {"max_new_tokens": 3},
+        {"max_new_tokens": 4},
+        {"stop": ("bcd",)},
+        {"stop": ("éa",), "no_stop_trim": True},
+        {"stop_token_ids": (4,)},
+        {"stop_token_ids": (4,), "min_new_tokens": 4},
+        {"stop_regex": ("a.",)},
+        {"temperature": 1.0, "seed": 3},
+        {"repetition_penalty": 1.5, "frequency_penalty": 0.5},
+    ],
+)
+def test_the_end_is_where_it_would_be_without(params: dict[str, object], mode: str, overlap: bool) -> None:
+    """Whatever comes after an end inside a run is not taken, and its KV goes to nobody."""
+    for page_size in (1, 4, 16):
+        cfg = config(jump_forward=mode, disable_overlap_schedule=not overlap)
+        harness = Harness(cfg, page_size=page_size, num_pages=200)
+        again = AddReq("again", PROMPT, greedy(20))
+        harness.step(again)
+        _, final = run(forced(8), mode, harness, params=params)
+        assert final.ids == run(forced(8), "off", params=params)[1].ids
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("mode", ["verify", "force"])
+def test_log_probabilities_of_forced_tokens_come_from_their_pass(mode: str, overlap: bool) -> None:
+    wanted = LogprobParams(0, 2, (3, 5))
+    cfg = config(jump_forward=mode, disable_overlap_schedule=not overlap)
+    _, final = run(forced(4), mode, Harness(cfg), logprob=wanted)
+    assert final.logprobs == run(forced(4), "off", logprob=wanted)[1].logprobs
+    assert final.usage is not None
+    assert final.usage.forced_tokens == 4
+
+
+def test_overlap_tries_forced_tokens_too() -> None:
+    """The token before a run is in flight when its row is planned; what it forces is known when the row is launched."""
+    cfg = config(jump_forward="verify", disable_overlap_schedule=False)
+    _, final = run(forced(8), "verify", Harness(cfg))
+    assert final.ids == run(forced(8), "off")[1].ids
+    assert final.usage is not None
+    assert final.usage.forced_tokens >= 6
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_guesses_that_do_not_fit_are_cut_and_nobody_is_retracted(overlap: bool) -> None:
+    """Pages for the drawn tokens of all, and none for guesses."""
+    cfg = config(jump_forward="force", disable_overlap_schedule=not overlap)
+    harness = Harness(cfg, page_size=4, num_pages=1 + 8)
+    adds = [AddReq(f"r{i}", (i + 2,) * 4, greedy(12), grammar=forced(8)) for i in range(2)]
+    harness.drain(*adds)
+    harness.check_idle()
+    assert harness.scheduler.statistics().retractions == 0
+    assert all(final.error is None for final in harness.finals.values())
+    assert harness.scheduler.statistics().forced_tokens == 16, "also what is forced alone counts"
+
+
+def test_the_wait_and_the_length_have_limits() -> None:
+    state = JumpState("verify")
+    grammar = FakeGrammar([frozenset({2})] * 300, EOS, [2] * 300)
+    for _ in range(6):
+        state.note(len(state.next_run(grammar, ())), len(state.next_run(grammar, ())))
+    assert len(state.next_run(grammar, ())) == MAX_GUESSED
+    waits = []
+    for _ in range(10):
+        state.note(1, 0)
+        waits.append(next(i for i in range(1000) if state.next_run(grammar, ())))
+    assert waits == [1, 2, 4, 8, 16, 32, 64, MAX_WAIT, MAX_WAIT, MAX_WAIT]
+    state.note(1, 1)
+    assert len(state.next_run(grammar, ())) == 2, "a run that stands ends the wait"
+    given = JumpState("force")
+    assert len(given.next_run(grammar, ())) == MAX_GIVEN
+    assert JumpState("verify").given_run(grammar, ()) == []
+
+
+def test_the_prompts_end_is_what_stands_before_a_run() -> None:
+    seen: list[tuple[int, ...]] = []
+
+    class Listening(FakeGrammar):
+        def jump_forward(self, before: Sequence[int] = ()) -> list[int]:
+            seen.append(tuple(before))
+            return []
+
+    run(Listening([frozenset({2})] * 3, EOS), "verify")
+    assert set(seen) == {PROMPT[-4:]}

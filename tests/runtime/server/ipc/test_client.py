@@ -1,0 +1,166 @@
+"""The client against an engine behind messages: replies equal to the engine's own, nothing hangs when it is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from sglang_lite.errors import EngineStoppedError, ExecutionError, GrammarError, RequestError, UnsupportedError
+from sglang_lite.request_tree import EndOp, Event, GenOp, OpDone, OpFailed, SamplingParams, TextOp
+from sglang_lite.runtime.engine.engine import Engine
+from sglang_lite.runtime.server.ipc.client import EngineClient
+from tests.support.live_server import wait_until
+from tests.support.split_engine import split_engine
+from tests.support.talking_engine import TalkingRunner, talking_engine
+
+VARYING = ("id", "e2e_latency", "queue_time", "time_to_first_token")
+
+
+@pytest.fixture(scope="module")
+def both() -> Iterator[tuple[EngineClient, Engine, TalkingRunner]]:
+    with talking_engine() as (engine, runner), split_engine(engine) as client:
+        yield client, engine, runner
+
+
+def plain(value: Any) -> Any:
+    """Without what differs from run to run; tuples as lists."""
+    if isinstance(value, dict):
+        return {k: plain(v) for k, v in value.items() if k not in VARYING}
+    return [plain(v) for v in value] if isinstance(value, list | tuple) else value
+
+
+def test_replies_are_the_engines_own(both: tuple[EngineClient, Engine, TalkingRunner]) -> None:
+    client, engine, _ = both
+    inputs: dict[str, Any] = {
+        "prompt": ["one", "two"],
+        "sampling_params": {"max_new_tokens": 6, "n": 2},
+        "return_logprob": True,
+        "top_logprobs_num": 2,
+        "logprob_start_len": 0,
+    }
+    engine.generate(**inputs)  # both find the prompts in the cache
+    mine = asyncio.run(_whole(client, inputs))
+    assert plain(mine) == plain(engine.generate(**inputs))
+    assert client.num_open == 0
+
+
+async def _whole(client: EngineClient, inputs: dict[str, Any]) -> Any:
+    return await client.async_generate(**inputs)
+
+
+def test_a_stream_grows_as_the_engines_does(both: tuple[EngineClient, Engine, TalkingRunner]) -> None:
+    client, engine, _ = both
+    inputs: dict[str, Any] = {"prompt": "stream", "sampling_params": {"max_new_tokens": 5}, "return_logprob": True}
+    engine.generate(**inputs)
+
+    async def gather() -> list[Any]:
+        replies: Any = await client.async_generate(**inputs, stream=True)
+        return [reply async for reply in replies]
+
+    mine = asyncio.run(gather())
+    theirs = list(engine.generate(**inputs, stream=True))
+    assert plain(mine) == plain(theirs)
+    assert len(mine) == 5
+    assert len(mine[-1]["meta_info"]["output_token_logprobs"]) == 5
+
+
+def test_bad_requests_fail_alone(both: tuple[EngineClient, Engine, TalkingRunner]) -> None:
+    client, _, _ = both
+    with pytest.raises(RequestError, match="exactly one of prompt"):
+        client.async_generate()
+    with pytest.raises(UnsupportedError, match="image_data"):
+        client.async_generate("a", image_data="x")
+    with pytest.raises(GrammarError, match="refused as asked"):
+        asyncio.run(_whole(client, {"prompt": "a", "sampling_params": {"regex": "refuse me"}}))
+    with pytest.raises(RequestError, match="twice"):
+        asyncio.run(_whole(client, {"prompt": ["a", "b"], "rid": ["x", "x"]}))
+    assert asyncio.run(_whole(client, {"prompt": "a"}))["text"] == "Hello there."
+    assert client.num_open == 0
+
+
+def test_an_abort_ends_a_request_with_what_it_had(both: tuple[EngineClient, Engine, TalkingRunner]) -> None:
+    client, engine, runner = both
+
+    async def abort_midway() -> Any:
+        replies: Any = await client.async_generate("abort", {"ignore_eos": True}, rid="mine", stream=True)
+        last: Any = None
+        async for reply in replies:
+            if last is None:
+                with pytest.raises(RequestError, match="in use"):
+                    await client.async_generate("other", rid="mine")
+                client.abort("mine")
+                gate.release(1000)
+            last = reply
+        return last
+
+    runner.gate = gate = threading.Semaphore(2)
+    try:
+        last = asyncio.run(abort_midway())
+    finally:
+        runner.gate = None
+        gate.release(1000)
+    assert last["meta_info"]["finish_reason"]["type"] == "abort"
+    assert last["text"].startswith("H")
+    wait_until(lambda: engine.get_server_info()["running"] == 0)
+
+
+def test_leaving_a_stream_frees_the_request(both: tuple[EngineClient, Engine, TalkingRunner]) -> None:
+    client, engine, _ = both
+
+    async def leave() -> None:
+        replies: Any = await client.async_generate("leave", {"ignore_eos": True, "max_new_tokens": 400}, stream=True)
+        async for _ in replies:
+            break
+        await replies.aclose()
+
+    asyncio.run(leave())
+    wait_until(lambda: engine.get_server_info()["running"] == 0)
+    wait_until(lambda: client.num_open == 0)
+
+
+def test_a_program_runs_there(both: tuple[EngineClient, Engine, TalkingRunner]) -> None:
+    client, _, _ = both
+    events: list[Event] = []
+    program = client.open_program(events.append, seed=1)
+    program.append([TextOp(0, 0, "hi"), GenOp(1, 0, "x", SamplingParams(max_new_tokens=5)), EndOp(2, 0)])
+    program.close()
+    wait_until(lambda: len([e for e in events if isinstance(e, OpDone)]) == 3)
+    assert [e.value for e in events if isinstance(e, OpDone) and e.op == 1] == ["Hello"]
+    wait_until(lambda: client.num_open == 0)
+
+
+def test_calls_give_values_and_errors(both: tuple[EngineClient, Engine, TalkingRunner]) -> None:
+    client, engine, _ = both
+    assert client.flush_cache() is True
+    assert client.get_server_info()["context_length"] == engine.get_server_info()["context_length"]
+    with pytest.raises(ExecutionError, match="nonsense"):
+        client.call("nonsense")
+
+
+def test_when_the_scheduler_is_gone_all_that_is_open_fails() -> None:
+    """A request, a stream, a program and a call under way each end with the same error; so does everything new."""
+    with talking_engine() as (engine, runner), split_engine(engine) as client:
+        runner.gate = gate = threading.Semaphore(0)
+        events: list[Event] = []
+        client.open_program(events.append).append([GenOp(0, 0, "x", SamplingParams())])
+
+        async def wait() -> list[Any]:
+            waiting = [asyncio.ensure_future(_whole(client, {"prompt": text})) for text in ("a", "b")]
+            waiting.append(asyncio.ensure_future(asyncio.to_thread(client.get_server_info)))
+            while client.num_open < 4:
+                await asyncio.sleep(0)
+            client.die(EngineStoppedError("gone"))
+            return await asyncio.gather(*waiting, return_exceptions=True)
+
+        results = asyncio.run(wait())
+        gate.release(1000)
+        assert [type(result) for result in results] == [EngineStoppedError] * 3
+        assert [type(event) for event in events] == [OpFailed]
+        with pytest.raises(EngineStoppedError, match="gone"):
+            client.open_program(events.append)
+        with pytest.raises(EngineStoppedError, match="gone"):
+            asyncio.run(_whole(client, {"prompt": "late"}))
