@@ -160,7 +160,7 @@ class LlGuidance:
         return None
 
 
-def _llguidance_layout(kind: str) -> dict[str, Any]:
+def _llguidance_layout(kind: str) -> Any:
     separators = {"item_separator": ", ", "key_separator": ": "} if kind.endswith(" spaced") else {}
     return {"whitespace_flexible": False, **separators}
 
@@ -253,7 +253,7 @@ class OutlinesCore:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         import outlines_core
-        from outlines_core.json_schema import build_regex_from_schema
+        from outlines_core.json_schema import build_regex_from_schema  # pyright: ignore[reportMissingImports]
 
         self._module, self._pattern = outlines_core, build_regex_from_schema
         by_bytes: dict[bytes, list[int]] = {}

@@ -65,7 +65,7 @@ from sglang_lite.request_tree import SamplingParams
 if TYPE_CHECKING:
     from sglang_lite.request_tree import Backend
     from sglang_lite.runtime.engine.engine import Engine
-    from sglang_lite.runtime.engine.runtime_facade import Runtime
+    from sglang_lite.runtime_process import Runtime
 
 __version__ = "0.1.0"
 
@@ -135,7 +135,7 @@ def __getattr__(name: str) -> object:
 
         return Engine
     if name == "Runtime":
-        from sglang_lite.runtime.engine.runtime_facade import Runtime  # as above
+        from sglang_lite.runtime_process import Runtime  # starts processes: only where one is wanted
 
         return Runtime
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -154,7 +154,7 @@ def _local_backend(path: str) -> Backend:
 
 def _runtime_backend(rest: str) -> Backend:
     """Find a living `Runtime` by its `url`."""
-    from sglang_lite.runtime.engine.runtime_facade import runtime_named  # see __getattr__
+    from sglang_lite.runtime_process import runtime_named  # see __getattr__
 
     return runtime_named(rest)
 

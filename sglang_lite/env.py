@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 from sglang_lite.errors import RequestError
@@ -53,3 +54,13 @@ def num_threads() -> int | None:
     if not text.isdecimal() or int(text) < 1:
         raise RequestError(f"reading SGLANG_LITE_NUM_THREADS: got {text!r}, expected a whole number of at least 1")
     return int(text)
+
+
+def for_child() -> dict[str, str]:
+    """The environment of a process of this package: the same one, with this process's import path."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
+
+
+def settings() -> dict[str, str]:
+    """All `SGLANG_LITE_*` variables: each may hold a setting of the server, such as `SGLANG_LITE_PORT`."""
+    return {name: value for name, value in os.environ.items() if name.startswith("SGLANG_LITE_")}

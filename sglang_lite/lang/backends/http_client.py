@@ -137,14 +137,17 @@ class HttpClient:
         self._idle: list[_Connection] = []
         weakref.finalize(self, shared_loop.call, partial(_close_all, self._idle)).atexit = False
 
-    async def request(self, method: str, path: str, body: Any = None) -> Answer:
+    async def request(self, method: str, path: str, body: Any = None, *, is_fresh: bool = False) -> Answer:
         """One request and its whole answer, whatever the status. A connection that the server had closed is replaced.
+
+        Args:
+            is_fresh: on a new connection, which a balancer may give to another server.
 
         Raises:
             UnreachableError: no answer came.
         """
         while True:
-            connection = await self._take()
+            connection = await (self._open() if is_fresh else self._take())
             try:
                 status, headers = await self._send(connection, method, path, body, {})
                 data = b"".join([part async for part in _body(connection.reader, headers)])
@@ -159,8 +162,13 @@ class HttpClient:
             self._give_back(connection, headers)
             return Answer(status, headers, data)
 
-    async def events(self, method: str, path: str, body: Any, headers: dict[str, str]) -> HttpEvents:
+    async def events(
+        self, method: str, path: str, body: Any, headers: dict[str, str], silence_s: float | None = None
+    ) -> HttpEvents:
         """(id, data) of each server-sent event; before them (`HEADERS_ID`, the response's headers as JSON).
+
+        Args:
+            silence_s: without any line for so long the connection counts as broken.
 
         Raises:
             RefusedError: the answer is no stream; it holds the answer.
@@ -175,7 +183,7 @@ class HttpClient:
             yield HEADERS_ID, json.dumps(got)
             event_id: str | None = None
             async with aclosing(_body(connection.reader, got)) as parts, aclosing(_lines(parts)) as lines:
-                async for line in lines:
+                async for line in _prompt(lines, silence_s):
                     if line.startswith("id:"):
                         event_id = line[3:].strip()
                     elif line.startswith("data:"):
@@ -275,3 +283,14 @@ async def _lines(parts: AsyncGenerator[bytes, None]) -> AsyncGenerator[str, None
         *whole, rest = (rest + part).split(b"\n")
         for line in whole:
             yield line.decode("utf-8", "replace").rstrip("\r")
+
+
+async def _prompt(lines: AsyncGenerator[str, None], silence_s: float | None) -> AsyncGenerator[str, None]:
+    """The lines, each of which has to come within `silence_s` (else `TimeoutError`)."""
+    while True:
+        try:
+            async with asyncio.timeout(silence_s):
+                line = await anext(lines)
+        except StopAsyncIteration:
+            return
+        yield line

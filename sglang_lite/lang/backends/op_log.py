@@ -146,7 +146,7 @@ class OpLog:
     def replay(self) -> list[Op]:
         """The ops that bring a new server to where the last one was.
 
-        What was generated, chosen or accepted goes in as text that is never parsed, and a race that was decided is no
+        What was generated, chosen or accepted goes in as text that is never parsed, with its tokens, and a race that was decided is no
         race. What failed is left out: so did everything after it on its branch; only a child that an open join waits
         for is made to fail again. Answers wait until the new server has asked again. Places in the program, from which
         seeds follow, stay the same.
@@ -176,10 +176,10 @@ class OpLog:
             case DecideOp() | AcceptOp() | RetryOp() | RefuseOp():
                 return None
             case GenOp() | SelectOp() if done is not None:
-                return TextOp(op.id, op.branch, done.text, literal=True)
+                return _given(op, done)
             case GenOp(hold=True) if (accepted := self._accepted_end(op)) is not None:
                 self._accepted[op.id] = accepted
-                return TextOp(op.id, op.branch, accepted.text, literal=True)
+                return _given(op, accepted)
             case RefOp(target=target) if (of := self._done.get(target)) is not None:
                 return TextOp(
                     op.id, op.branch, op.text_of(of.value if isinstance(of.value, str) else of.text), literal=True
@@ -203,3 +203,10 @@ class OpLog:
         last = told[-1]
         text, meta = "".join((*added, last.text)), last.meta | {"attempts": len(told)}
         return OpDone(gen.id, text, last.text, last.ids, last.kinds, meta)
+
+
+def _given(op: GenOp | SelectOp, done: OpDone) -> TextOp:
+    """What `op` gave, as text with its tokens; those of a text with retries in it are not all known."""
+    value = done.value[0] if isinstance(done.value, list) else done.value
+    ids = done.ids if done.text == value else ()
+    return TextOp(op.id, op.branch, done.text, literal=True, ids=ids, is_models=bool(ids) and isinstance(op, GenOp))

@@ -68,7 +68,7 @@ class ReplayBackend:
             return best
 
     def left_over(self) -> list[str]:
-        """Recorded ops that the programs which have ended never sent, in words; empty: all of it was replayed."""
+        """Recorded ops that programs without anything open have not sent, in words; empty: all of it was replayed."""
         with self._lock:
             programs = list(self._programs)
         return [text for program in programs for text in program.left_over()]
@@ -129,7 +129,7 @@ class _ReplayProgram:
 
     def left_over(self) -> list[str]:
         """See `ReplayBackend.left_over`."""
-        return self._recorded.unsent() if self._is_closed and self._recorded is not None else []
+        return self._recorded.unsent() if self._recorded is not None and not self._open else []
 
     def _do(self, job: Callable[[], None]) -> None:
         shared_pool.submit(self._lane, job)

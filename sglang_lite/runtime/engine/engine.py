@@ -9,6 +9,7 @@ import threading
 import time
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Self
 
 from sglang_lite.chat_formats.recognise import ChatFormat
@@ -90,7 +91,12 @@ class Engine:
 
     def calls(self) -> dict[str, Callable[..., Any]]:
         """Functions that another process may call by name: arguments and results are plain data."""
-        return {"flush_cache": self.flush_cache, "get_server_info": self.get_server_info, "look": self.look}
+        return {
+            "flush_cache": self.flush_cache,
+            "get_server_info": self.get_server_info,
+            "look": self.look,
+            "check": lambda tree: [asdict(finding) for finding in self.check(RequestTree.from_json(tree))],
+        }
 
     def call(self, name: str, **arguments: Any) -> Any:
         """One of `calls`, as another process would call it."""

@@ -61,12 +61,14 @@ class GrammarManager:
         max_cached: int = MAX_CACHED,
         timeout_s: float | None = None,
         gates: ThinkingGates | None = None,
+        make_timer: Callable[[float, Callable[[], None]], threading.Timer] = threading.Timer,
     ) -> None:
         """`make_backend` is called once, by the first compilation. `gates`: for requests with thinking; None: there are none."""
         self._max_workers = max_workers
         self._max_cached = max_cached
         self._timeout_s = timeout_s
         self._gates = gates
+        self._make_timer = make_timer
         self._make_backend = make_backend
         self._backend: GrammarBackend | None = None
         self._backend_lock = threading.Lock()
@@ -180,7 +182,7 @@ class GrammarManager:
                 self._backend = self._make_backend()
         timer = None
         if self._timeout_s is not None:
-            timer = threading.Timer(self._timeout_s, self._pass_deadline, (job,))
+            timer = self._make_timer(self._timeout_s, lambda: self._pass_deadline(job))
             timer.daemon = True
             timer.start()
         try:

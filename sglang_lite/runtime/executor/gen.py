@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from sglang_lite.errors import ContextLengthError
-from sglang_lite.request_tree import GenOp, OpDelta, OpDone, OpHeld, RetryOp, SamplingParams
+from sglang_lite.errors import ContextLengthError, RequestError
+from sglang_lite.request_tree import GenOp, OpDelta, OpDone, OpHeld, RetryOp, SamplingParams, TextOp
 from sglang_lite.runtime.executor.branch import Branch
 from sglang_lite.runtime.executor.generation import Generation
 from sglang_lite.runtime.executor.ports import Submit, TextParts
@@ -118,6 +118,24 @@ class GenRun:
             kinds=first.kinds,
             meta=metas[0] if len(metas) == 1 else metas[0] | {"samples": metas},
         )
+
+
+def put_again(op: TextOp, branch: Branch, text: TextParts) -> None:
+    """Put on the branch what a gen or select gave on another server: its ids where they are this model's, else its text.
+
+    Raises:
+        RequestError: a token id is outside the vocabulary.
+    """
+    if max(op.ids) >= len(text.visible_bytes):
+        raise RequestError(f"appending text: token id {max(op.ids)}, expected below {len(text.visible_bytes)}")
+    visible = b"".join(text.visible_bytes[i] for i in op.ids).decode("utf-8", "replace")
+    whole = text.tokenizer.decode(op.ids, skip_special=False)
+    if not op.text.startswith((visible, whole)):
+        branch.add_text(op.text, literal=True)
+        return
+    branch.flush(text.tokenizer)
+    tail = op.text[len(visible) :] if op.text.startswith(visible) else ""
+    branch.add_generated(list(op.ids), op.text, tail, whole if op.is_models else None)
 
 
 def check_room(num_tokens: int, max_new_tokens: int | None, context_len: int | None) -> None:

@@ -34,6 +34,7 @@ from sglang_lite.request_tree import (
 from sglang_lite.runtime.executor.branch import Branch
 from sglang_lite.runtime.executor.dialogue import read_object
 from sglang_lite.runtime.executor.fork_prefill import ForkPrefills
+from sglang_lite.runtime.executor.gen import put_again
 from sglang_lite.runtime.executor.joins import Joins
 from sglang_lite.runtime.executor.leases import BranchLeases
 from sglang_lite.runtime.executor.ports import RequestPort, TextParts
@@ -203,6 +204,9 @@ class RunningProgram:
 
     def _execute(self, branch: Branch, op: Op) -> None:
         match op:
+            case TextOp(text=text, ids=ids) if ids:
+                put_again(op, branch, self._text)
+                self.emit(OpDone(op.id, text=text))
             case TextOp(text=text, literal=literal):
                 branch.add_text(text, literal=literal)
                 self.emit(OpDone(op.id, text=text))

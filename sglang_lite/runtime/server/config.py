@@ -17,7 +17,6 @@ SERVER_WITHOUT_EFFECT = (
     "enable_metrics",
     "file_storage_path",
     "log_level_http",
-    "log_requests",
     "nccl_port",
     "skip_server_warmup",
     "tokenizer_mode",
@@ -35,6 +34,13 @@ SERVER_REFUSED = {
 }
 
 
+_ONE_OF: dict[str, tuple[str | int, ...]] = {
+    "log_level": ("debug", "info", "warning", "error", "critical"),
+    "log_format": ("text", "json"),
+    "log_requests_level": (0, 1, 2, 3),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
     """Settings of one server.
@@ -48,6 +54,9 @@ class ServerConfig:
     taken, and how long running ones may go on after that. `restart`: start the scheduler process again after it died.
     `viewer`: the page at `/`: `off`, `stats` (numbers only), `full`; None: `full` on loopback, else `off`. `admin_key_file`,
     `admin_key_env`: keys for whom texts of others are shown there.
+    `log_level`, `log_format`, `log_requests_level`: what the log says and how (0: sizes; 1: also parameters; 2: also the
+    begin of texts; 3: whole texts). `otlp_endpoint`: where spans go. `profile_folder`: where profiles are written; None:
+    the folder of temporary files.
     `watchdog_timeout_s`: without a step for so long, with work to do, the server is no longer alive (`/livez`).
     """
 
@@ -73,6 +82,11 @@ class ServerConfig:
     viewer: str | None = None
     admin_key_file: str | None = None
     admin_key_env: tuple[str, ...] = ()
+    log_level: str = "info"
+    log_format: str = "text"
+    log_requests_level: int = 0
+    otlp_endpoint: str | None = None
+    profile_folder: str | None = None
 
     def __post_init__(self) -> None:
         """Check every setting; the message names it, the value and what is allowed."""
@@ -80,6 +94,11 @@ class ServerConfig:
             raise RequestError(f"configuring the server: port={self.port!r}, expected 0 (any free one) to 65535")
         if self.viewer not in (None, "off", "stats", "full"):
             raise RequestError(f"configuring the server: viewer={self.viewer!r}, expected off, stats or full")
+        for name, allowed in _ONE_OF.items():
+            if getattr(self, name) not in allowed:
+                raise RequestError(
+                    f"configuring the server: {name}={getattr(self, name)!r}, expected one of {', '.join(map(str, allowed))}"
+                )
         for name in ("max_body_bytes", "max_batch", "max_n", "max_programs", "max_ops"):
             if getattr(self, name) < 1:
                 raise RequestError(f"configuring the server: {name}={getattr(self, name)!r}, expected at least 1")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import Any, Protocol
 
-from sglang_lite.request_tree import EventSink, Program
+from sglang_lite.request_tree import EventSink, Finding, Program, RequestTree, TreeRow
 from sglang_lite.runtime.text.tokenizer import Tokenizer
 
 
@@ -39,4 +39,12 @@ class EnginePort(Protocol):
 
     def open_program(self, sink: EventSink, *, seed: int | None = None) -> Program:
         """Start a program whose events go to `sink`, on a thread of the engine."""
+        ...
+
+    def open_rows(self, tree: RequestTree, rows: Sequence[TreeRow]) -> Sequence[Program]:
+        """Start a program for each row of arguments of one tree; see `request_tree.RowsBackend`."""
+        ...
+
+    def check(self, tree: RequestTree) -> list[Finding]:
+        """What is wrong with a tree before it runs; waits for its grammars. See `request_tree.TreeChecker`."""
         ...

@@ -14,14 +14,25 @@ from sglang_lite.runtime.server.gate import GatedApp
 from sglang_lite.runtime.server.ipc.host import EngineHost
 from sglang_lite.runtime.server.ipc.process import SchedulerProcess
 from sglang_lite.runtime.server.lifecycle import DrainingServer, address_of, bind
+from sglang_lite.runtime.server.owned import Owner
 
 logger = logging.getLogger("sglang_lite.server")
 
+_HANG_S = 15.0
+"""How long a server whose owner has gone may take longer than it was given."""
 
-def launch(model_path: str | None, settings: dict[str, Any], config: ServerConfig, say: Callable[[str], None]) -> int:
+
+def launch(
+    model_path: str | None,
+    settings: dict[str, Any],
+    config: ServerConfig,
+    say: Callable[[str], None],
+    owner: Owner | None = None,
+) -> int:
     """Serve until a signal, or the end of the scheduler process, ends it. Returns the exit code.
 
-    Listens at once; requests get 503 until the model is loaded.
+    Listens at once; requests get 503 until the model is loaded. `owner`: a process that is told when it is, and with whose
+    end the server ends.
 
     Raises:
         RequestError: the address cannot be had, keys cannot be read, a setting is wrong.
@@ -30,7 +41,7 @@ def launch(model_path: str | None, settings: dict[str, Any], config: ServerConfi
     config.read_keys()
     listening = bind(config)
     try:
-        launcher = _Launcher(model_path, settings, config, say, address_of(listening))
+        launcher = _Launcher(model_path, settings, config, say, address_of(listening), owner)
         asyncio.run(launcher.run(listening))
     finally:
         listening.close()
@@ -49,6 +60,7 @@ class _Launcher:
         config: ServerConfig,
         say: Callable[[str], None],
         address: str,
+        owner: Owner | None,
     ) -> None:
         self.error: SglangLiteError | None = None
         self.was_ready = False
@@ -57,12 +69,16 @@ class _Launcher:
         self._config = config
         self._say = say
         self._address = address
+        self._owner = owner
         self._gate = GatedApp()
         self.server = DrainingServer(self._gate, config, lambda: say(f"listening at {address}, not ready yet"))
 
     async def run(self, listening: Any) -> None:
         """Start the scheduler process, serve, end both."""
         loop = asyncio.get_running_loop()
+        if self._owner is not None:
+            patience_s = self._config.drain_delay_s + self._config.drain_deadline_s + _HANG_S
+            self._owner.watch(lambda: loop.call_soon_threadsafe(self.server.drain), patience_s)
         self._say(f"loading {self._model_path or 'the embedded model'} ...")
 
         def spawn(on_ready: Callable[[], None], on_exit: Callable[[int], None]) -> SchedulerProcess:
@@ -95,6 +111,8 @@ class _Launcher:
             f"({info['kv_bytes'] / 2**20:.0f} MiB), {info['num_threads']} threads; loaded in {info['load_s']:.1f} s"
         )
         self._say(f"ready at {self._address}")
+        if self._owner is not None:
+            self._owner.ready(self._address)
 
     def _ended(self, error: SglangLiteError) -> None:
         self.error = error

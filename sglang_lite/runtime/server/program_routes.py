@@ -11,9 +11,9 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from pydantic import Field
 
-from sglang_lite.errors import RequestError, UnsupportedError
+from sglang_lite.errors import RequestError
 from sglang_lite.op_json import VERSION, check_version, op_from_json
-from sglang_lite.request_tree import Op, RequestTree, TreeChecker
+from sglang_lite.request_tree import Op, RequestTree
 from sglang_lite.runtime.server.access import note
 from sglang_lite.runtime.server.body import Body
 from sglang_lite.runtime.server.errors import json_response
@@ -129,8 +129,6 @@ def _add_check(router: APIRouter, service: Service) -> None:
     async def check(request: Request) -> Response:
         body = await service.bodies.read(request, CheckBody)
         check_version(body.version)
-        if not isinstance(service.engine, TreeChecker):
-            raise UnsupportedError("checking a tree: this engine cannot look at trees before they run")
         findings = await asyncio.to_thread(service.engine.check, RequestTree.from_json({"ops": body.ops}))
         return json_response({"findings": [asdict(finding) for finding in findings]})
 

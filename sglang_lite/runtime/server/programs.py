@@ -7,7 +7,7 @@ import secrets
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
-from sglang_lite.errors import ProgramError, RequestError
+from sglang_lite.errors import RequestError
 from sglang_lite.op_json import event_to_json
 from sglang_lite.request_tree import (
     Event,
@@ -17,7 +17,6 @@ from sglang_lite.request_tree import (
     OpFailed,
     Program,
     RequestTree,
-    RowsBackend,
     TreeRow,
 )
 from sglang_lite.runtime.server.config import ServerConfig
@@ -154,7 +153,7 @@ class ClientRows(ClientProgram):
         self._num_open = num_ops
         self.seen_rows: dict[int, RecentProgram] = {}
         """The records of the first rows for the page."""
-        self._rows: list[Program] = []
+        self._rows: Sequence[Program] = ()
 
     def row_sink(self, row: int) -> EventSink:
         """Takes the events of one row, on a thread of the engine."""
@@ -175,11 +174,8 @@ class ClientRows(ClientProgram):
         self._notify()
 
     def start(self, engine: EnginePort, tree: RequestTree, rows: Sequence[TreeRow]) -> None:
-        """Give all rows to the engine, at once where it takes that."""
-        if isinstance(engine, RowsBackend):
-            self._rows = engine.open_rows(tree, rows)
-        else:
-            self._rows = [_open_row(engine, tree, row) for row in rows]
+        """Give all rows to the engine, at once."""
+        self._rows = engine.open_rows(tree, rows)
         self.program = _AllRows(self._rows)
 
     def cancel_rows(self, numbers: Sequence[int] | None) -> None:
@@ -187,17 +183,6 @@ class ClientRows(ClientProgram):
         for number in range(len(self._rows)) if numbers is None else numbers:
             if 0 <= number < len(self._rows):
                 self._rows[number].cancel()
-
-
-def _open_row(engine: EnginePort, tree: RequestTree, row: TreeRow) -> Program:
-    program = engine.open_program(row.sink, seed=row.seed)
-    try:
-        program.append(tree.bound(row.arguments))
-    except ProgramError as error:
-        for op in tree.ops:
-            row.sink(OpFailed(op, error))
-    program.close()
-    return program
 
 
 class ProgramTable:

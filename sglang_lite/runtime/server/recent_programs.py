@@ -113,8 +113,6 @@ def without_texts(record: dict[str, Any]) -> dict[str, Any]:
 
 def _without_texts(entry: dict[str, Any]) -> dict[str, Any]:
     op = {name: value for name, value in entry["op"].items() if name not in (*_TEXT_FIELDS, "params", "marks")}
-    if entry["op"]["op"] in ("gen", "select"):
-        op["name"] = None
     kept = {name: entry[name] for name in ("state", "sent_s", "ended_s", "order", "usage") if name in entry}
     if "error" in entry:
         kept["error"] = {"type": entry["error"]["type"], "message": "(hidden)"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,12 @@ from sglang_lite.lang import (
     gen,
     select,
 )
+from sglang_lite.lang.backends import replay
 from sglang_lite.lang.backends.replay import ReplayBackend, ReplayError
 from sglang_lite.records.record import RunRecord
-from tests.lang.support import HandBackend
+from sglang_lite.records.recorder import RunRecorder
+from sglang_lite.request_tree import Event, ForkOp, GenOp, OpDone, SamplingParams
+from tests.lang.support import TIMEOUT, HandBackend
 from tests.records.support import REPLIES, inner, outline, recorded
 
 RECORD = RunOptions(record=True)
@@ -61,6 +65,30 @@ def test_events_come_in_the_recorded_order() -> None:
     assert order[-2:] == [gens[1].id, gens[0].id]
     again = race.run(backend=ReplayBackend([state.record()]), options=RECORD)
     assert [event.op for event in again.record().events()] == order
+
+
+def test_an_event_waits_for_those_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first child's gen is there, but in the record the second one's end came before."""
+    monkeypatch.setattr(replay, "ORDER_PATIENCE_S", 3600.0)
+    ops = [ForkOp(0, 0, (1, 2)), GenOp(1, 1, "x", SamplingParams()), GenOp(2, 2, "x", SamplingParams())]
+    recorder = RunRecorder("p", "B", lambda: None, None)
+    for op in ops:
+        recorder.sent(op)
+    for number in (0, 2, 1):
+        recorder.take(OpDone(number, "t", "t"))
+    seen: list[int] = []
+    ended = threading.Event()
+
+    def sink(event: Event) -> None:
+        seen.append(event.op)
+        if len(seen) == 3:
+            ended.set()
+
+    program = ReplayBackend([recorder.record()]).open_program(sink)
+    for op in ops:
+        program.append([op])
+    assert ended.wait(TIMEOUT)
+    assert seen == [0, 2, 1]
 
 
 def test_a_streamed_run_replays_a_record_of_a_plain_one() -> None:

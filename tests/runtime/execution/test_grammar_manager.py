@@ -262,20 +262,49 @@ class Slow(FakeCompiler):
     def compile_regex(self, pattern: str) -> Any:
         if not pattern.startswith("slow"):
             return pattern
+        self.thread = threading.current_thread()
         return super().compile_regex(pattern)
 
 
-def test_what_is_not_compiled_in_time_fails_and_the_pool_goes_on() -> None:
-    """Those who wait get an error that names the limit; others are served by a worker that takes the stuck one's place."""
-    compiler = Slow()
+class Deadlines:
+    """Timers that fire when the test says so."""
+
+    def __init__(self) -> None:
+        self.timers: list[threading.Timer] = []
+
+    def make(self, seconds: float, fire: Callable[[], None]) -> threading.Timer:
+        timer = threading.Timer(WAIT + seconds, fire)
+        self.timers.append(timer)
+        return timer
+
+    def pass_the_first(self) -> None:
+        self.timers[0].function()
+
+
+@pytest.fixture
+def stuck() -> Any:
+    """A manager of one worker that is at a compilation which does not end, its compiler and its deadlines."""
+    compiler, deadlines = Slow(), Deadlines()
     compiler.gate.clear()
-    before = threading.enumerate()
-    manager = GrammarManager(lambda: NativeBackend(compiler, _matcher), max_workers=1, timeout_s=0.01)
-    stuck = [manager.submit(regex("slow")) for _ in range(3)]
-    (worker,) = (t for t in threading.enumerate() if t.name == "grammar-1" and t not in before)
-    for future in stuck:
-        with pytest.raises(GrammarError, match=r"not done after grammar_compile_timeout_s=0\.01"):
-            future.result(WAIT)
+    manager = GrammarManager(
+        lambda: NativeBackend(compiler, _matcher), max_workers=1, timeout_s=0.5, make_timer=deadlines.make
+    )
+    waiting = [manager.submit(regex("slow")) for _ in range(3)]
+    assert compiler.begun.wait(WAIT)
+    yield manager, compiler, deadlines, waiting
+    compiler.gate.set()
+    manager.shutdown()
+
+
+def test_what_is_not_compiled_in_time_fails_and_the_pool_goes_on(stuck: Any) -> None:
+    """Those who wait get an error that names the limit; others are served by a worker that takes the stuck one's place."""
+    manager, compiler, deadlines, waiting = stuck
+    worker = compiler.thread
+    assert not any(future.done() for future in waiting)
+    deadlines.pass_the_first()
+    for future in waiting:
+        with pytest.raises(GrammarError, match=r"not done after grammar_compile_timeout_s=0\.5"):
+            future.result(0)
     manager.submit(regex("x")).result(WAIT)
     with pytest.raises(GrammarError, match="not done after"):
         manager.submit(regex("slow")).result(0)
@@ -284,18 +313,15 @@ def test_what_is_not_compiled_in_time_fails_and_the_pool_goes_on() -> None:
     worker.join(WAIT)  # it has been replaced, so it ends with what it was at
     assert manager.submit(regex("slow")).exception(WAIT) is None
     assert compiler.sources == ["slow"]
-    manager.shutdown()
 
 
-def test_a_source_behind_a_stuck_one_is_compiled_once_the_stuck_one_is_given_up() -> None:
-    compiler = Slow()
-    compiler.gate.clear()
-    manager = GrammarManager(lambda: NativeBackend(compiler, _matcher), max_workers=1, timeout_s=0.05)
-    stuck, behind = manager.submit(regex("slow")), manager.submit(regex("x"))
+def test_a_source_behind_a_stuck_one_is_compiled_once_the_stuck_one_is_given_up(stuck: Any) -> None:
+    manager, _, deadlines, waiting = stuck
+    behind = manager.submit(regex("x"))
+    assert not behind.done()
+    deadlines.pass_the_first()
     behind.result(WAIT)
-    assert stuck.exception(WAIT) is not None
-    compiler.gate.set()
-    manager.shutdown()
+    assert waiting[0].exception(0) is not None
 
 
 def test_a_source_that_is_done_in_time_is_not_failed_later(compiler: FakeCompiler) -> None:

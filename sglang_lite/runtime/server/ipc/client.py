@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sglang_lite.errors import EngineStoppedError, RequestError, SglangLiteError, UnsupportedError
+from sglang_lite.errors import EngineStoppedError, ProgramError, RequestError, SglangLiteError, UnsupportedError
 from sglang_lite.op_json import error_from_json, event_from_json, op_to_json
-from sglang_lite.request_tree import EventSink, Op, OpDone, OpFailed
+from sglang_lite.request_tree import EventSink, Finding, Op, OpDone, OpFailed, RequestTree, TreeRow
 from sglang_lite.runtime.engine.async_calls import replies_of
 from sglang_lite.runtime.engine.reply import Mailbox, Reply
 from sglang_lite.runtime.engine.requests import GenerateRequest, Limits, Params, build_requests, logprob_params
@@ -63,15 +63,18 @@ class _Group:
 
 
 class RemoteProgram:
-    """A program in the scheduler process (see `request_tree.Program`)."""
+    """A program in the scheduler process (see `request_tree.Program`). `row_ops`: of a row of a tree, which is whole."""
 
-    def __init__(self, client: EngineClient, number: int, sink: EventSink) -> None:
+    def __init__(
+        self, client: EngineClient, number: int, sink: EventSink, row_ops: Sequence[int] | None = None
+    ) -> None:
         self._client = client
         self._number = number
         self._sink = sink
         self._lock = threading.Lock()
-        self._open: dict[int, None] = {}
-        self._is_closed = False
+        self._open: dict[int, None] = dict.fromkeys(row_ops or ())
+        self._is_row = row_ops is not None
+        self._is_closed = self._is_row
         self._death: EngineStoppedError | None = None
 
     @property
@@ -80,7 +83,13 @@ class RemoteProgram:
         return self._is_closed and not self._open
 
     def append(self, ops: Sequence[Op]) -> None:
-        """Take ops; never waits. With the scheduler gone they fail at once."""
+        """Take ops; never waits. With the scheduler gone they fail at once.
+
+        Raises:
+            ProgramError: the program is a row of a tree.
+        """
+        if self._is_row and ops:
+            raise ProgramError(f"appending op {ops[0].id} to a row of a tree: the tree is whole")
         with self._lock:
             death = self._death
             if death is None:
@@ -93,7 +102,8 @@ class RemoteProgram:
 
     def cancel(self, branches: Sequence[int] | None = None) -> None:
         """Stop these branches and their descendants (None: all)."""
-        self._client.send(ipc.CancelProgram(self._number, None if branches is None else list(branches)))
+        if not self.is_over:
+            self._client.send(ipc.CancelProgram(self._number, None if branches is None else list(branches)))
 
     def close(self) -> None:
         """No further ops come."""
@@ -210,12 +220,31 @@ class EngineClient:
         self._send(ipc.OpenProgram(number, seed))
         return program
 
+    def open_rows(self, tree: RequestTree, rows: Sequence[TreeRow]) -> list[RemoteProgram]:
+        """Start a program for each row of arguments of `tree`, by one message (see `request_tree.RowsBackend`)."""
+        with self._lock:
+            self._check_alive()
+            programs = {next(self._numbers): row for row in rows}
+            opened = {number: RemoteProgram(self, number, row.sink, list(tree.ops)) for number, row in programs.items()}
+            if tree.ops:
+                self._programs.update(opened)
+        arguments = [dict(row.arguments) for row in rows]
+        self._send(ipc.OpenRows(list(programs), tree.to_json(), arguments, [row.seed for row in rows]))
+        return list(opened.values())
+
+    def check(self, tree: RequestTree) -> list[Finding]:
+        """What is wrong with a tree before it runs (see `request_tree.TreeChecker`)."""
+        return [Finding(**finding) for finding in self.call("check", tree=tree.to_json())]
+
     def forget_program(self, number: int) -> None:
         """Let go of a program that is over."""
         with self._lock:
             program = self._programs.get(number)
-            if program is not None and program.is_over:
+            is_over = program is not None and program.is_over
+            if is_over:
                 del self._programs[number]
+        if is_over:
+            self.send(ipc.ForgetProgram(number))
 
     def call(self, name: str, **arguments: Any) -> Any:
         """Call a function of the engine by name and wait for its result.

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal, Protocol
 
 from sglang_lite.errors import EngineStoppedError, SglangLiteError
-from sglang_lite.request_tree import EventSink, Program
+from sglang_lite.request_tree import EventSink, Finding, Program, RequestTree, TreeRow
 from sglang_lite.runtime.server.ipc.client import EngineClient
 from sglang_lite.runtime.server.ipc.process import Pulse
 from sglang_lite.runtime.text.tokenizer import Tokenizer
@@ -122,6 +122,14 @@ class EngineHost:
     def open_program(self, sink: EventSink, *, seed: int | None = None) -> Program:
         """As `Engine.open_program`."""
         return self._client().open_program(sink, seed=seed)
+
+    def open_rows(self, tree: RequestTree, rows: Sequence[TreeRow]) -> Sequence[Program]:
+        """As `Engine.open_rows`."""
+        return self._client().open_rows(tree, rows)
+
+    def check(self, tree: RequestTree) -> list[Finding]:
+        """As `Engine.check`."""
+        return self._client().check(tree)
 
     def shutdown(self) -> None:
         """End the process; idempotent."""

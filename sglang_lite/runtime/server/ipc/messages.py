@@ -11,7 +11,7 @@ import msgspec
 
 from sglang_lite.runtime.engine.requests import GenerateRequest
 
-VERSION = 1
+VERSION = 2
 
 
 class Message(msgspec.Struct, frozen=True, tag=True):
@@ -56,6 +56,18 @@ class OpenProgram(Message, frozen=True):
     seed: int | None
 
 
+class OpenRows(Message, frozen=True):
+    """Start a program for each row of arguments of one tree, closed from the beginning; see `RowsBackend`.
+
+    `programs`, `arguments` and `seeds` have an entry for each row; `tree` is in its JSON form.
+    """
+
+    programs: list[int]
+    tree: dict[str, Any]
+    arguments: list[dict[str, str]]
+    seeds: list[int | None]
+
+
 class AppendOps(Message, frozen=True):
     """Ops of a program, in the form of `op_json`."""
 
@@ -76,11 +88,29 @@ class CloseProgram(Message, frozen=True):
     program: int
 
 
+class ForgetProgram(Message, frozen=True):
+    """A program is over: nothing about it comes any more."""
+
+    program: int
+
+
 class Stop(Message, frozen=True):
     """End: open requests fail, then the process exits."""
 
 
-ToScheduler: TypeAlias = Start | Generate | Abort | Call | OpenProgram | AppendOps | CancelProgram | CloseProgram | Stop
+ToScheduler: TypeAlias = (
+    Start
+    | Generate
+    | Abort
+    | Call
+    | OpenProgram
+    | OpenRows
+    | AppendOps
+    | CancelProgram
+    | CloseProgram
+    | ForgetProgram
+    | Stop
+)
 
 
 class Progress(Message, frozen=True):

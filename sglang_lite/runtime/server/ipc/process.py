@@ -64,7 +64,7 @@ class SchedulerProcess:
         self._say = say
         self._on_ready = on_ready
         self._on_exit = on_exit
-        self._load = load or _load_tokenizer
+        self._load = load or load_model_tokenizer
         self._beat = ipc.Beat(0, has_work=False)
         self._moved_s = time.monotonic()
         self.folder = Path(tempfile.mkdtemp(prefix="sglang-lite-"))  # readable by this user only
@@ -144,6 +144,6 @@ class SchedulerProcess:
         self._on_exit(code)
 
 
-def _load_tokenizer(path: str) -> Tokenizer:
-    """The scheduler has prepared it on disk, so that this reads one file; else it is made from the model again."""
+def load_model_tokenizer(path: str) -> Tokenizer:
+    """The tokenizer of a model that a scheduler has loaded. The scheduler has prepared it on disk, so that this reads one file; else it is made from the model again."""
     return load_tokenizer(Path(path), env.cache_dir(), lambda model: GgufFile(model).metadata)

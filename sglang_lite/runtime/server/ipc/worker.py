@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from sglang_lite.errors import EngineStoppedError, ExecutionError, SglangLiteError
 from sglang_lite.op_json import error_to_json, event_to_json, op_from_json
-from sglang_lite.request_tree import Event, EventSink, Program
+from sglang_lite.request_tree import Event, EventSink, Program, RequestTree, TreeRow
 from sglang_lite.runtime.engine.reply import Mailbox, Reply
 from sglang_lite.runtime.engine.requests import GenerateRequest, Limits
 from sglang_lite.runtime.server.ipc import messages as ipc
@@ -45,6 +45,10 @@ class HostedEngine(Protocol):
 
     def open_program(self, sink: EventSink, *, seed: int | None = None) -> Program:
         """Start a program."""
+        ...
+
+    def open_rows(self, tree: RequestTree, rows: list[TreeRow]) -> list[Program]:
+        """Start a program for each row of arguments."""
         ...
 
     def get_server_info(self) -> dict[str, Any]:
@@ -145,16 +149,35 @@ class Worker:
                     self._engine.abort(rid)
             case ipc.Call():
                 threading.Thread(target=self._call, args=(message,), daemon=True).start()
+            case _:
+                self._take_for_program(message)
+
+    def _take_for_program(self, message: ipc.ToScheduler) -> None:
+        match message:
             case ipc.OpenProgram(program=number, seed=seed):
                 self._programs[number] = self._engine.open_program(self._sink(number), seed=seed)
+            case ipc.OpenRows():
+                self._open_rows(message)
             case ipc.AppendOps(program=number, ops=ops):
                 self._programs[number].append([op_from_json(op) for op in ops])
             case ipc.CancelProgram(program=number, branches=branches):
-                self._programs[number].cancel(branches)
+                if (program := self._programs.get(number)) is not None:  # else it ended meanwhile
+                    program.cancel(branches)
             case ipc.CloseProgram(program=number):
-                self._programs.pop(number).close()
+                if (program := self._programs.get(number)) is not None:
+                    program.close()
+            case ipc.ForgetProgram(program=number):
+                self._programs.pop(number, None)
             case _:
                 raise AssertionError(f"{type(message).__name__} is not a message for a running scheduler")
+
+    def _open_rows(self, message: ipc.OpenRows) -> None:
+        rows = [
+            TreeRow(arguments, self._sink(number), seed)
+            for number, arguments, seed in zip(message.programs, message.arguments, message.seeds, strict=True)
+        ]
+        opened = self._engine.open_rows(RequestTree.from_json(message.tree), rows)
+        self._programs.update(zip(message.programs, opened, strict=True))
 
     def _generate(self, message: ipc.Generate) -> None:
         try:

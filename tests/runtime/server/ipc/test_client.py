@@ -9,9 +9,29 @@ from typing import Any
 
 import pytest
 
-from sglang_lite.errors import EngineStoppedError, ExecutionError, GrammarError, RequestError, UnsupportedError
-from sglang_lite.request_tree import EndOp, Event, GenOp, OpDone, OpFailed, SamplingParams, TextOp
+from sglang_lite.errors import (
+    CancelledError,
+    EngineStoppedError,
+    ExecutionError,
+    GrammarError,
+    ProgramError,
+    RequestError,
+    UnsupportedError,
+)
+from sglang_lite.request_tree import (
+    ArgOp,
+    EndOp,
+    Event,
+    GenOp,
+    OpDone,
+    OpFailed,
+    RequestTree,
+    SamplingParams,
+    TextOp,
+    TreeRow,
+)
 from sglang_lite.runtime.engine.engine import Engine
+from sglang_lite.runtime.server.ipc import messages as ipc
 from sglang_lite.runtime.server.ipc.client import EngineClient
 from tests.support.live_server import wait_until
 from tests.support.split_engine import split_engine
@@ -164,3 +184,91 @@ def test_when_the_scheduler_is_gone_all_that_is_open_fails() -> None:
             client.open_program(events.append)
         with pytest.raises(EngineStoppedError, match="gone"):
             asyncio.run(_whole(client, {"prompt": "late"}))
+
+
+def _tree() -> RequestTree:
+    tree = RequestTree()
+    for op in (
+        TextOp(0, 0, "say "),
+        ArgOp(1, 0, "what"),
+        GenOp(2, 0, "x", SamplingParams(max_new_tokens=9)),
+        EndOp(3, 0),
+    ):
+        tree.add(op)
+    return tree
+
+
+def test_rows_of_a_tree_are_one_message_and_one_program_each(
+    both: tuple[EngineClient, Engine, TalkingRunner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, _, runner = both
+    runner.replies |= {"say this": "This", "say that": "That"}
+    sent: list[ipc.Message] = []
+    send = client._send
+
+    def recorded(message: ipc.Message) -> None:
+        sent.append(message)
+        send(message)
+
+    monkeypatch.setattr(client, "_send", recorded)
+    events: list[list[Event]] = [[], []]
+    rows = [TreeRow({"what": what}, events[i].append, i) for i, what in enumerate(("this", "that"))]
+    programs = client.open_rows(_tree(), rows)
+    assert [type(message) for message in sent[:1]] == [ipc.OpenRows]
+    wait_until(lambda: all(program.is_over for program in programs) and client.num_open == 0)
+    assert [[e.value for e in of_row if isinstance(e, OpDone) and e.op == 2] for of_row in events] == [
+        ["This"],
+        ["That"],
+    ]
+    assert not [message for message in sent if isinstance(message, ipc.AppendOps | ipc.OpenProgram)]
+    with pytest.raises(ProgramError, match="the tree is whole"):
+        programs[0].append([TextOp(9, 0, "more")])
+
+
+def test_a_row_can_be_cancelled_and_one_without_its_argument_fails_alone(
+    both: tuple[EngineClient, Engine, TalkingRunner],
+) -> None:
+    client, engine, runner = both
+    runner.gate = gate = threading.Semaphore(0)
+    events: list[list[Event]] = [[], [], []]
+    rows = [TreeRow({"what": "this"}, events[0].append), TreeRow({}, events[1].append)]
+    rows.append(TreeRow({"what": "to the end"}, events[2].append))
+    programs = client.open_rows(_tree(), rows)
+    programs[0].cancel()
+    try:
+        wait_until(lambda: len([e for e in events[1] if isinstance(e, OpFailed)]) == 4)
+        assert isinstance(events[1][0], OpFailed) and "'what'" in str(events[1][0].error)
+    finally:
+        runner.gate = None
+        gate.release(1000)
+    wait_until(lambda: client.num_open == 0)
+    assert [e.op for e in events[0] if isinstance(e, OpFailed)] == [2, 3]
+    assert not [e for e in events[2] if isinstance(e, OpFailed)]
+    programs[0].cancel()  # it is over there: nothing happens
+    assert client.flush_cache() in (True, False)
+    wait_until(lambda: engine.get_server_info()["programs"] == 0)
+
+
+def test_a_closed_program_can_still_be_cancelled(both: tuple[EngineClient, Engine, TalkingRunner]) -> None:
+    """A client's program is closed with its last op, long before it is over."""
+    client, _, runner = both
+    runner.gate = gate = threading.Semaphore(0)
+    events: list[Event] = []
+    program = client.open_program(events.append)
+    program.append([TextOp(0, 0, "hi"), GenOp(1, 0, "x", SamplingParams(max_new_tokens=5))])
+    program.close()
+    program.cancel()
+    try:
+        client.call("look")
+    finally:
+        runner.gate = None
+        gate.release(1000)
+    wait_until(lambda: client.num_open == 0)
+    assert [type(event.error) for event in events if isinstance(event, OpFailed)] == [CancelledError]
+
+
+def test_a_tree_is_checked_there(both: tuple[EngineClient, Engine, TalkingRunner]) -> None:
+    client, engine, _ = both
+    tree = _tree()
+    assert client.check(tree) == engine.check(tree)
+    assert [finding.severity for finding in client.check(tree)] == ["info"]
