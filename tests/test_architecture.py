@@ -30,6 +30,7 @@ LARGE_CLASSES: dict[str, tuple[int, str]] = {
 # Modules without a test file of their own, each with the test file that covers it (below `tests/`).
 WITHOUT_MIRROR: dict[str, str] = {
     "sglang_lite/chat_formats/calls.py": "chat_formats/test_adapt.py",
+    "sglang_lite/chat_formats/splitting.py": "lang/test_reasoning.py",
     "sglang_lite/chat_formats/thinking.py": "chat_formats/test_recognise.py",
     "sglang_lite/compat/aliases.py": "compat/test_finder.py",
     "sglang_lite/compat/missing.py": "compat/test_finder.py",
@@ -58,6 +59,12 @@ WITHOUT_MIRROR: dict[str, str] = {
     "sglang_lite/runtime/server/asgi.py": "runtime/server/test_app.py",
     "sglang_lite/grammar/json_schema/context.py": "grammar/json_schema/test_normalise.py",
     "sglang_lite/grammar/json_schema/writer.py": "grammar/json_schema/test_emit.py",
+    "sglang_lite/runtime/server/answer_reader.py": "runtime/server/test_chat_run.py",
+    "sglang_lite/runtime/server/openai_messages.py": "runtime/server/test_openai_chat.py",
+    "sglang_lite/runtime/server/openai_tools.py": "runtime/server/test_chat_run.py",
+    "sglang_lite/runtime/server/responses_input.py": "runtime/server/test_responses.py",
+    "sglang_lite/runtime/server/responses_stream.py": "runtime/server/test_responses.py",
+    "sglang_lite/runtime/server/anthropic_input.py": "runtime/server/test_anthropic_messages.py",
     "sglang_lite/runtime/server/engine_port.py": "runtime/server/test_app.py",
     "sglang_lite/runtime/server/openai_replies.py": "runtime/server/test_openai_chat.py",
     "sglang_lite/runtime/server/ipc/messages.py": "runtime/server/ipc/test_channel.py",

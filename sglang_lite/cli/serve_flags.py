@@ -40,6 +40,7 @@ _HELP = {
     "max_total_tokens": "KV pool in tokens",
     "context_length": "longest sequence in tokens",
     "max_running_requests": "most requests that run at a time",
+    "schema_in_prompt": "show the model the schema of its answer: auto (where the messages lack it, default), never, always",
     "tool_call_parser": "form of tool calls: hermes, llama3, mistral (default: what the model's template says)",
     "reasoning_parser": "form of thinking, such as qwen3 or deepseek-r1 (default: what the model's template says)",
     "viewer": "the page at /: off, stats (numbers only) or full (default: full on this machine only)",

@@ -31,6 +31,7 @@ from sglang_lite.lang.sgl_function import SglFunction
 from sglang_lite.lang.tools.gens import Thinking, extended_gen
 from sglang_lite.lang.typed.describe import typed_gen
 from sglang_lite.lang.typed.gens import SglTypedGen, read_retries
+from sglang_lite.sampling_params import JsonWhitespace, JumpForward
 
 T = TypeVar("T")
 
@@ -92,6 +93,9 @@ def gen(
     retry_text: str | bool | None = None,
     describe: bool = False,
     check: Callable[[T], object] | None = None,
+    json_whitespace: JsonWhitespace | None = None,
+    json_strict: bool | None = None,
+    jump_forward: JumpForward | None = None,
 ) -> SglTypedGen[T]: ...
 @overload
 def gen(
@@ -129,6 +133,11 @@ def gen(
     thinking: Thinking | None = None,
     keep_thinking: bool = False,
     thinking_marks: tuple[str, str] | None = None,
+    ebnf: str | None = None,
+    structural_tag: str | Mapping[str, Any] | None = None,
+    json_whitespace: JsonWhitespace | None = None,
+    json_strict: bool | None = None,
+    jump_forward: JumpForward | None = None,
 ) -> SglExpr: ...
 def gen(  # noqa: PLR0913 - the names and their order are SGLang's
     name: str | None = None,
@@ -165,6 +174,11 @@ def gen(  # noqa: PLR0913 - the names and their order are SGLang's
     thinking: Thinking | None = None,
     keep_thinking: bool = False,
     thinking_marks: tuple[str, str] | None = None,
+    ebnf: str | None = None,
+    structural_tag: str | Mapping[str, Any] | None = None,
+    json_whitespace: JsonWhitespace | None = None,
+    json_strict: bool | None = None,
+    jump_forward: JumpForward | None = None,
 ) -> SglExpr:
     """Generate, and call the result `name`; an argument that is None takes the run's default.
 
@@ -186,6 +200,13 @@ def gen(  # noqa: PLR0913 - the names and their order are SGLang's
             for it alone, and `s.get_reasoning(name)` gives the thinking.
         keep_thinking: it stays in the text, as far as the model's template keeps it.
         thinking_marks: around the thinking, in place of the model's own.
+        ebnf: a grammar in GBNF's or Lark's notation that the text is held to.
+        structural_tag: free text, and inside its tags what each of them holds, as a JSON text or a dict.
+        json_whitespace: of constrained JSON: `compact` (the default), `spaced` or `any`.
+        json_strict: False: what of a schema cannot be enforced is checked on the finished text and named in
+            `grammar_notes` of its meta info; True (the default): it is an error.
+        jump_forward: what is done with tokens that the constraint forces: `off`; `verify`: those that the model would have
+            taken are computed together, the text is that of `off`; `force`: all of them are taken. None: as the backend is set.
 
     Raises:
         RequestError: (a ValueError) a regex, a schema, choices, a dtype or a type that cannot be used; retries with
@@ -201,7 +222,8 @@ def gen(  # noqa: PLR0913 - the names and their order are SGLang's
     stops = (as_tuple("stop", stop), as_tuple("stop_token_ids", stop_token_ids), as_tuple("stop_regex", stop_regex))
     sampling = (temperature, top_p, top_k, min_p, frequency_penalty, presence_penalty, ignore_eos)
     logprobs = (return_logprob, logprob_start_len, top_logprobs_num, return_text_in_logprobs)
-    made = SglGen(*lengths, *stops, *sampling, *logprobs, dtype_name(dtype), regex, _schema_text(json_schema))
+    held = (ebnf, _json_text("structural_tag", structural_tag), json_whitespace, json_strict, jump_forward)
+    made = SglGen(*lengths, *stops, *sampling, *logprobs, dtype_name(dtype), regex, _json_text("json_schema", json_schema), *held)
     if any(value is not None for value in own.values()):
         made = typed_gen(made, type, check, read_retries(retries, retry_text, temperature), describe)
     return extended_gen(made, tools, tool_choice, thinking, keep_thinking, thinking_marks)
@@ -330,15 +352,15 @@ def _check_regex(regex: str) -> None:
         raise GrammarError(f"making a gen: regex={regex!r} cannot be compiled: {error}") from error
 
 
-def _schema_text(schema: str | Mapping[str, Any] | None) -> str | None:
-    if schema is None or isinstance(schema, str):
-        text = schema
+def _json_text(what: str, value: str | Mapping[str, Any] | None) -> str | None:
+    if value is None or isinstance(value, str):
+        text = value
     else:
-        return json.dumps(schema, ensure_ascii=False)
+        return json.dumps(value, ensure_ascii=False)
     try:
         json.loads(text or "null")
     except json.JSONDecodeError as error:
-        raise GrammarError(f"making a gen: json_schema is no JSON text: {error}; pass json.dumps(schema)") from error
+        raise GrammarError(f"making a gen: {what} is no JSON text: {error}; pass json.dumps(...) of it") from error
     return text
 
 

@@ -6,7 +6,7 @@ Behaviour matched: SGLang's `lang/chat_template.py` (names, prefixes, suffixes, 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sglang_lite.errors import RequestError
@@ -29,6 +29,19 @@ class NamedTemplate:
     def role_text(self, role: str) -> tuple[str, str]:
         """What begins and ends a turn of `role`; roles that the template lacks look like the user's."""
         return self.parts.get(role) or self.parts["user"]
+
+    def begin(self, role: str, before: Sequence[str]) -> str:
+        """What is written where a turn of `role` begins after turns of the roles `before`."""
+        head = ""
+        if role != "system" and not before and self.default_system_prompt is not None:
+            begin, end = self.role_text("system")
+            head = f"{begin}{self.default_system_prompt}{end}"
+        if self.merges_system:
+            if role == "system" and not before:
+                return self.role_text("user")[0] + self.role_text("system")[0]
+            if role == "user" and list(before) == ["system"]:
+                return head
+        return head + self.role_text(role)[0]
 
 
 def _turns(begin: str, end: str) -> dict[str, tuple[str, str]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from sglang_lite.errors import RequestError
 from sglang_lite.lang.choices import ChoicesSamplingMethod, token_length_normalized
+from sglang_lite.sampling_params import JsonWhitespace, JumpForward
 
 REGEX_INT = r"[-+]?[0-9]+[ \n]*"
 REGEX_FLOAT = r"[-+]?[0-9]*\.?[0-9]+[ \n]*"
@@ -69,6 +70,11 @@ class SglGen(SglExpr):
     dtype: str | None = None
     regex: str | None = None
     json_schema: str | None = None
+    ebnf: str | None = None
+    structural_tag: str | None = None
+    json_whitespace: JsonWhitespace | None = None
+    json_strict: bool | None = None
+    jump_forward: JumpForward | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

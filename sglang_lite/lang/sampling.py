@@ -35,6 +35,11 @@ _SAME_NAME = (
     "ignore_eos",
     "regex",
     "json_schema",
+    "ebnf",
+    "structural_tag",
+    "json_whitespace",
+    "json_strict",
+    "jump_forward",
 )
 
 

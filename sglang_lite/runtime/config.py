@@ -15,30 +15,75 @@ JUMP_FORWARDS = ("off", "verify", "force")
 GRAMMAR_BACKENDS = ("native", "outlines")
 BATCHINGS = ("prefill-first", "mixed", "decode-first")
 ATTENTION_BACKENDS = ("cpu", "torch_ref")
+QUANTIZATIONS = ("int8",)
+KV_CACHE_DTYPES = {"auto": 4, "fp32": 4, "fp16": 2}
+"""Types of stored keys and values, and how many bytes a number of each takes."""
 
 # Settings of SGLang that tune what does not exist on this path; they are taken without effect so that programs run unchanged.
 WITHOUT_EFFECT = (
+    "base_gpu_id",
+    "cuda_graph_bs",
     "cuda_graph_max_bs",
+    "decode_attention_backend",
+    "delete_ckpt_after_loading",
+    "disable_chunked_prefix_cache",
     "disable_cuda_graph",
+    "disable_cuda_graph_padding",
+    "disable_custom_all_reduce",
+    "disable_outlines_disk_cache",
+    "dist_timeout",
+    "download_dir",
+    "enable_deterministic_inference",
+    "enable_memory_saver",
+    "enable_nccl_nvls",
+    "enable_p2p_check",
+    "enable_torch_compile",
+    "flashinfer_mla_disable_ragged",
+    "gpu_id_step",
+    "keep_mm_feature_on_device",
+    "load_format",
     "log_level",
     "mem_fraction",
+    "num_continuous_decode_steps",
+    "numa_node",
+    "prefill_attention_backend",
+    "prefill_max_requests",
     "random_seed_offset",
+    "sampling_backend",
+    "scheduler_recv_interval",
     "show_time_cost",
     "sleep_on_idle",
     "stream_interval",
     "torch_compile_max_bs",
+    "triton_attention_num_kv_splits",
+    "triton_attention_reduce_in_fp32",
     "trust_remote_code",
     "watchdog_timeout",
+    "weight_loader_disable_mmap",
 )
 
 # Settings whose meaning would be lost if they were ignored, with what to do instead.
 REFUSED = {
-    "tp_size": "one process runs the whole model; leave it out",
+    "allow_auto_truncate": "a prompt that is too long is refused, never cut; leave it out",
+    "constrained_json_whitespace_pattern": "requests choose by json_whitespace; leave it out",
+    "cpu_offload_gb": "the model runs on the CPU; leave it out",
+    "disaggregation_mode": "prefill and decode are one engine; leave it out",
     "dp_size": "one engine has one replica; start several engines",
+    "enable_custom_logit_processor": "code in requests is not run; use constraints and logit_bias",
+    "enable_hierarchical_cache": "there is one tier of KV memory; leave it out",
+    "enable_lora": "adapters are not built; merge the adapter into the weights",
+    "enable_multimodal": "images, audio and video are not built; leave it out",
+    "enable_return_hidden_states": "hidden states are not returned; leave it out",
+    "json_model_override_args": "the model is what its files say; change them",
     "lora_paths": "adapters are not built; merge the adapter into the weights",
-    "quantization": "a GGUF file brings its own quantisation; leave it out",
-    "speculative_algorithm": "speculative decoding is not built; leave it out",
+    "nnodes": "one machine runs the whole model; leave it out",
+    "pp_size": "one process runs the whole model; leave it out",
+    "preferred_sampling_params": "requests bring their own parameters; leave it out",
+    "radix_eviction_policy": "what was used longest ago goes first; leave it out",
     "skip_tokenizer_init": "the engine always has its tokenizer; leave it out",
+    "speculative_algorithm": "speculative decoding is not built; leave it out",
+    "torchao_config": "a GGUF file brings its own quantisation; leave it out",
+    "tp_size": "one process runs the whole model; leave it out",
 }
 
 
@@ -57,7 +102,9 @@ class EngineConfig:
     `jump_forward`: what is done with tokens that a constraint forces: `off`; `verify`: they are computed together and kept
     as long as the request would choose them itself; `force`: all are taken. `grammar_backend`: what compiles constraints.
     `grammar_compile_timeout_s`: a constraint that takes longer to compile fails its request. `tool_call_parser`,
-    `reasoning_parser`: names of forms of tool calls and of thinking; None: what the model's template says.
+    `reasoning_parser`: names of forms of tool calls and of thinking; None: what the model's template says. `quantization`
+    `int8`: a folder's matrices are rounded to int8 in groups of 32 at load and run in the native step. `kv_cache_dtype`:
+    keys and values are stored as `fp32` (auto) or `fp16`, in half the memory.
     """
 
     model_path: str | None = None
@@ -86,6 +133,8 @@ class EngineConfig:
     grammar_compile_timeout_s: float = 60.0
     tool_call_parser: str | None = None
     reasoning_parser: str | None = None
+    quantization: str | None = None
+    kv_cache_dtype: str = "auto"
 
     def __post_init__(self) -> None:
         """Check every setting; the message names it, the value and what is allowed."""
@@ -99,6 +148,10 @@ class EngineConfig:
         self._one_of("grammar_backend", GRAMMAR_BACKENDS)
         self._one_of("tool_call_parser", (None, *TOOL_FORMATS))
         self._one_of("reasoning_parser", (None, *THINKING_FORMATS))
+        self._one_of("quantization", (None, *QUANTIZATIONS))
+        self._one_of("kv_cache_dtype", tuple(KV_CACHE_DTYPES))
+        if self.quantization is not None and self.dtype != "auto":
+            self._wrong("dtype", f"'auto' beside quantization={self.quantization!r}")
         if not self.grammar_compile_timeout_s > 0:
             self._wrong("grammar_compile_timeout_s", "seconds above 0")
         for name in ("max_prefill_tokens", "max_running_requests"):

@@ -29,7 +29,12 @@ def read(name: str, pieces: list[str]) -> tuple[str, list[tuple[str, str]]]:
     return text, [(name, arguments) for name, arguments in calls]
 
 
-TEXTS = [("hermes", HERMES), ("llama3", LLAMA), ("mistral", MISTRAL), ("mistral", MISTRAL.removeprefix("[TOOL_CALLS] "))]
+TEXTS = [
+    ("hermes", HERMES),
+    ("llama3", LLAMA),
+    ("mistral", MISTRAL),
+    ("mistral", MISTRAL.removeprefix("[TOOL_CALLS] ")),
+]
 
 
 @pytest.mark.parametrize(("name", "text"), TEXTS)
@@ -76,7 +81,9 @@ def test_other_orders_and_members_are_read_too() -> None:
     assert read("hermes", ['<tool_call>{"arguments": {"a": 1}, "name": "f"}</tool_call>'])[1] == [("f", '{"a": 1}')]
     text = '<tool_call>{"name": "f", "arguments": {"a": 1}, "id": "x"}</tool_call> yes'
     assert read("hermes", list(text)) == ("yes", [("f", '{"a": 1}')])
-    assert read("hermes", ['<tool_call>{"name": "f", "arguments": "{\\"a\\": 1}"}</tool_call>'])[1] == [("f", '{"a": 1}')]
+    assert read("hermes", ['<tool_call>{"name": "f", "arguments": "{\\"a\\": 1}"}</tool_call>'])[1] == [
+        ("f", '{"a": 1}')
+    ]
 
 
 def test_a_call_that_is_cut_keeps_its_beginning() -> None:

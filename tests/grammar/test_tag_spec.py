@@ -58,6 +58,11 @@ TAG = {"begin": "<t>", "content": {"type": "regex", "pattern": "^[0-9]+$"}, "end
         (of_format(type="any_text"), ["", "what\never"], []),
         (of_format(**TAG, type="tag"), ["<t>12</t>"], ["<t></t>", "so <t>1</t>"]),
         (
+            of_format(type="tags_with_separator", tags=[TAG, {**TAG, "begin": "<u>"}], separator=", "),
+            ["<t>1</t>", "<u>1</t>, <t>2</t>, <u>3</t>"],
+            ["", "<t>1</t>, ", "<t>1</t><t>2</t>", "so <t>1</t>"],
+        ),
+        (
             of_format(type="tag", begin="<think>", content={"type": "any_text"}, end="</think>"),
             ["<think></think>", "<think>a < b</think>"],
             ["<think>a", "<think>a</think>b</think>"],

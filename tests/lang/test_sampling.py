@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -48,6 +49,32 @@ def test_every_sampling_argument_arrives() -> None:
     params = resolve(3, 1, **given)
     expected = given | {"stop": ("a",), "stop_token_ids": (1, 2), "stop_regex": ("b+",)}
     assert params == SamplingParams(3, 1, **expected)
+
+
+def test_every_option_of_a_constraint_arrives() -> None:
+    options: dict[str, Any] = {"json_whitespace": "spaced", "json_strict": False, "jump_forward": "force"}
+    assert resolve(3, json_schema="{}", **options) == SamplingParams(3, json_schema="{}", **options)
+    assert resolve(3, ebnf='root ::= "a"').ebnf == 'root ::= "a"'
+    tag = {"type": "structural_tag", "format": {"type": "const_string", "value": "é"}}
+    assert json.loads(resolve(3, structural_tag=tag).structural_tag or "") == tag
+    assert resolve(3, structural_tag=json.dumps(tag)).structural_tag == json.dumps(tag)
+    assert resolve(3, type=int, jump_forward="off").jump_forward == "off"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"jump_forward": "on"}, "jump_forward='on', expected one of"),
+        ({"json_whitespace": "none"}, "json_whitespace='none', expected one of"),
+        ({"structural_tag": "<a>"}, "structural_tag is no JSON text"),
+        ({"regex": "a", "ebnf": "b"}, "regex and ebnf are both set"),
+        ({"type": int, "ebnf": "b"}, "got type=int and ebnf='b', expected one of them"),
+        ({"tools": [], "structural_tag": "{}"}, "got tools and structural_tag, expected one of them"),
+    ],
+)
+def test_options_of_a_constraint_that_cannot_be_are_named(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        resolve(**given)
 
 
 @pytest.mark.parametrize(

@@ -236,7 +236,11 @@ class Harness:
         usage = final.usage
         assert usage.completion_tokens == len(final.ids)
         assert usage.prompt_tokens == len(add.input_ids)
-        if not usage.retractions and not add.choices:
+        assert usage.known_len <= usage.prompt_tokens + len(final.ids), f"{rid!r} has KV of tokens that it has not"
+        is_forced = not usage.known_len and usage.forced_tokens == len(final.ids) > 0
+        if is_forced:
+            assert not usage.computed_tokens
+        elif not usage.retractions and not add.choices:
             assert usage.computed_tokens + usage.cached_tokens == usage.prompt_tokens
 
     def _note(self, messages: Sequence[Message]) -> None:

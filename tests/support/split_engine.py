@@ -42,8 +42,7 @@ def split_engine(engine: Engine) -> Iterator[EngineClient]:
 
     def read() -> None:
         while (message := here.receive()) is not None:
-            if not isinstance(message, ipc.Beat):
-                client.take(message)
+            client.take(message)
         here.release()
 
     threads = [threading.Thread(target=serve, name="worker"), threading.Thread(target=read, name="reader")]

@@ -9,21 +9,35 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
 import pytest
 
-from sglang_lite.errors import GrammarError, UnsupportedError
+import tests.support.kernel_cache  # noqa: F401 - before any kernel is compiled
+from sglang_lite.errors import GrammarError
 from sglang_lite.request_tree import SamplingParams
 from sglang_lite.runtime.config import EngineConfig
 from sglang_lite.runtime.engine import engine as engine_module
-from sglang_lite.runtime.engine.build import EngineParts
+from sglang_lite.runtime.engine.build import EngineParts, _native_grammars
 from sglang_lite.runtime.engine.engine import Engine
 from sglang_lite.runtime.engine.requests import Limits
+from sglang_lite.runtime.execution.grammar_manager import GrammarManager
+from sglang_lite.runtime.execution.thinking_gate import ThinkingGates
 from sglang_lite.runtime.executor.ports import TextParts
 from sglang_lite.runtime.memory.kv import KvManager
 from sglang_lite.runtime.scheduler.config import SchedulerConfig
-from sglang_lite.runtime.scheduler.plan import LogprobTarget, Plan, RowPlan, RowResult, StepResult, TargetResult
+from sglang_lite.runtime.scheduler.plan import (
+    KeptDraft,
+    LogprobTarget,
+    Plan,
+    RowPlan,
+    RowResult,
+    SampleSpec,
+    StepResult,
+    TargetResult,
+)
 from sglang_lite.runtime.scheduler.scheduler import Scheduler
 from sglang_lite.runtime.text.chat import ChatTemplate
+from sglang_lite.runtime.text.tokenizer import Tokenizer
 from tests.support.fake_grammar import FakeGrammar
 from tests.support.toy_text import CHATML, END, VOCAB_SIZE, toy_tokenizer
 
@@ -53,21 +67,33 @@ class TalkingRunner:
         targets = tuple(self._target(target) for target in row.targets)
         if row.sample is None:
             return RowResult(targets=targets)
-        prompt = bytes(i for i in row.sample.prompt_ids if i < 256)
-        done = len(row.sample.output_ids)
-        if not done:
+        kept: list[KeptDraft] = []
+        guesses = row.input_ids[len(row.input_ids) - len(row.drafts) :]
+        for spec, guess in zip(row.drafts, guesses, strict=True):
+            token, logprob, top, asked = self._drawn(spec)
+            if token != guess:
+                return RowResult(token, logprob, top, asked, targets, kept=tuple(kept))
+            kept.append(KeptDraft(token, logprob, top, asked))
+        return RowResult(*self._drawn(row.sample), targets, kept=tuple(kept))
+
+    def _drawn(self, spec: SampleSpec) -> tuple[int, float, tuple[Any, ...], tuple[Any, ...]]:
+        prompt = bytes(i for i in spec.prompt_ids if i < 256)
+        done = len(spec.output_ids)
+        if not done or self.prompts[-1:] != [prompt]:
             self.prompts.append(prompt)
         reply = self._reply(prompt)
         token = reply[done] if done < len(reply) else END
-        if row.sample.params.ignore_eos and token == END:
+        if spec.params.ignore_eos and token == END:
             token = ord("~")
-        if row.sample.grammar is not None:
-            allowed = row.sample.grammar.allowed  # type: ignore[attr-defined]
+        if spec.given is not None:
+            token = spec.given
+        elif spec.grammar is not None:
+            allowed = _allowed(spec.grammar)
             token = token if token in allowed else min(allowed)
-        top = row.sample.logprob.top_num if row.sample.logprob else 0
-        asked = tuple((i, -3.0) for i in row.sample.logprob.token_ids) if row.sample.logprob else ()
-        alternatives = tuple((i, -0.25 * (n + 1) - token / 1000) for n, i in enumerate([token, 120, 121, 122][:top]))
-        return RowResult(token, -0.25 - token / 1000, alternatives, asked, targets)
+        num_top = spec.logprob.top_num if spec.logprob else 0
+        asked = tuple((i, -3.0) for i in spec.logprob.token_ids) if spec.logprob else ()
+        alternatives = tuple((i, -0.25 * (n + 1) - token / 1000) for n, i in enumerate([token, 120, 121, 122][:num_top]))
+        return token, -0.25 - token / 1000, alternatives, asked
 
     def _target(self, target: LogprobTarget) -> TargetResult:
         return TargetResult(
@@ -80,12 +106,34 @@ class TalkingRunner:
         return list((self.replies[max(found)[1]] if found else self.default).encode())
 
 
+def _allowed(grammar: Any) -> frozenset[int]:
+    """The tokens that a grammar allows now."""
+    if isinstance(grammar, FakeGrammar):
+        return grammar.allowed
+    words = np.zeros((1, -(-VOCAB_SIZE // 32)), np.int32)
+    grammar.fill_bitmask(words)
+    return frozenset(np.flatnonzero(np.unpackbits(words.view(np.uint8), bitorder="little"))[:VOCAB_SIZE].tolist())
+
+
+def _real_grammars(tokenizer: Tokenizer) -> GrammarManager:
+    """What compiles constraints for real, over byte tokens; made once one is wanted."""
+
+    def encode(text: str) -> list[int]:
+        return tokenizer.encode(text, parse_special=True)
+
+    gates = ThinkingGates(tokenizer.visible_bytes, tokenizer.special_ids, tokenizer.eos_ids, VOCAB_SIZE, encode)
+    return GrammarManager(lambda: _native_grammars(tokenizer), gates=gates)
+
+
 class ToyGrammars:
-    """A regex of plain bytes is that text; `refuse me` cannot be compiled, schemas are not built."""
+    """A regex of plain bytes is that text; `refuse me` cannot be compiled. Schemas, tags and thinking are real."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._real = _real_grammars(tokenizer)
 
     def submit(self, params: SamplingParams, prompt_ids: Any = ()) -> Future[Any]:
-        if params.json_schema is not None:
-            raise UnsupportedError("compiling a grammar: json_schema is not built; use regex or choices")
+        if params.json_schema or params.structural_tag or params.thinking:
+            return self._real.submit(params, prompt_ids)
         future: Future[Any] = Future()
         text = params.regex or (params.choices or ("",))[0]
         if text == "refuse me":
@@ -95,7 +143,7 @@ class ToyGrammars:
         return future
 
     def shutdown(self) -> None:
-        return
+        self._real.shutdown()
 
 
 @contextmanager
@@ -126,7 +174,7 @@ def talking_engine(
     parts = EngineParts(
         scheduler,
         runner,  # type: ignore[arg-type]
-        ToyGrammars(),  # type: ignore[arg-type]
+        ToyGrammars(tokenizer),  # type: ignore[arg-type]
         text,
         Limits(VOCAB_SIZE, context, num_pages * PAGE_SIZE),
         info,

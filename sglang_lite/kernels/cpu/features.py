@@ -40,3 +40,8 @@ def has_byte_dot_product() -> bool:
     """Whether four byte products can be added to a 32-bit sum by one instruction (VNNI)."""
     have = target_features()
     return {"avx512vnni", "avx512vl"} <= have or "avxvnni" in have
+
+
+def has_half() -> bool:
+    """Whether float16 numbers can be read and written by instructions; elsewhere LLVM would call what is not there."""
+    return platform.machine() not in _X86 or "f16c" in target_features()

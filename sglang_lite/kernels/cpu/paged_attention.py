@@ -1,8 +1,8 @@
 """Causal attention over paged keys and values on the CPU: Numba, sixteen keys at a time.
 
 The query heads of one kv head and a few neighbouring positions form a tile, so keys and values are loaded once for all
-of them. Softmax is online over blocks of `BLOCK` keys that start at multiples of `BLOCK` in the sequence, so a row's
-result depends neither on tiles nor on chunks, threads or batch mates. Oracle: `kernels/reference/paged_attention.py`.
+of them; so do the last tokens of rows whose first pages are the same (`shared_tiles`). Softmax is online over blocks of `BLOCK` keys that start at multiples of `BLOCK` in the sequence, so a row's
+result depends neither on tiles nor on chunks, threads, batch mates or shared pages. Oracle: `kernels/reference/paged_attention.py`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from numba import njit
 
 from sglang_lite.kernels.cpu import simd
 from sglang_lite.kernels.cpu.simd import LANES, make_score_tile, make_value_tile
+from sglang_lite.kernels.cpu.simd_int8 import load_float, load_half
 
 BLOCK = 256
 """Keys between two softmax rescalings: the score tile of 12 rows (12 KiB) stays in the first-level cache."""
@@ -23,6 +24,12 @@ TILE_ROWS = 12
 
 NO_SOFT_CAP = np.float32(0.0)
 
+ROW, KV_HEAD, FIRST, SHARED_BLOCKS, OTHERS, OTHER_ROWS = range(6)
+"""Numbers of a tile: its row, kv head, first token of the row's new ones; blocks of keys that further rows, of one new token
+each as the first, have on the same pages; how many such rows there are, and which."""
+
+TILE_FIELDS = OTHER_ROWS + TILE_ROWS - 1
+
 _max_of: Any = simd.max_of
 _exp_in_place: Any = simd.exp_in_place
 _soft_cap_in_place: Any = simd.soft_cap_in_place
@@ -30,6 +37,10 @@ _score1, _score2, _score3 = make_score_tile(1), make_score_tile(2), make_score_t
 _score4, _score6 = make_score_tile(4), make_score_tile(6)
 _value1, _value2, _value3 = make_value_tile(1), make_value_tile(2), make_value_tile(3)
 _value4, _value6 = make_value_tile(4), make_value_tile(6)
+_half_score1, _half_score2, _half_score3 = (make_score_tile(rows, half=True) for rows in (1, 2, 3))
+_half_score4, _half_score6 = (make_score_tile(rows, half=True) for rows in (4, 6))
+_half_value1, _half_value2, _half_value3 = (make_value_tile(rows, half=True) for rows in (1, 2, 3))
+_half_value4, _half_value6 = (make_value_tile(rows, half=True) for rows in (4, 6))
 
 
 def tile_positions(group: int) -> int:
@@ -86,6 +97,48 @@ def _add_values(rows: int, weights: int, values: int, count: int, depth: int, ou
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
+def _half_scores(rows: int, q: int, keys: int, key_stride: int, depth: int, out: int) -> None:
+    """As `_scores` for float16 keys."""
+    r = 0
+    while rows - r >= 6:
+        _half_score6(q + 4 * r * depth, depth, keys, key_stride, depth, out + 4 * r * BLOCK, BLOCK)
+        r += 6
+    rest = rows - r
+    q, out = q + 4 * r * depth, out + 4 * r * BLOCK
+    if rest >= 4:
+        _half_score4(q, depth, keys, key_stride, depth, out, BLOCK)
+        q, out, rest = q + 16 * depth, out + 16 * BLOCK, rest - 4
+    if rest == 3:
+        _half_score3(q, depth, keys, key_stride, depth, out, BLOCK)
+    elif rest == 2:
+        _half_score2(q, depth, keys, key_stride, depth, out, BLOCK)
+    elif rest == 1:
+        _half_score1(q, depth, keys, key_stride, depth, out, BLOCK)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _add_half_values(rows: int, weights: int, values: int, count: int, depth: int, out: int) -> None:
+    """As `_add_values` for float16 values."""
+    for column in range(0, depth, LANES):
+        w, v, o = weights, values + 2 * column, out + 4 * column
+        r = 0
+        while rows - r >= 6:
+            _half_value6(w + 4 * r * BLOCK, BLOCK, v, depth, count, o + 4 * r * depth, depth)
+            r += 6
+        rest = rows - r
+        w, o = w + 4 * r * BLOCK, o + 4 * r * depth
+        if rest >= 4:
+            _half_value4(w, BLOCK, v, depth, count, o, depth)
+            w, o, rest = w + 16 * BLOCK, o + 16 * depth, rest - 4
+        if rest == 3:
+            _half_value3(w, BLOCK, v, depth, count, o, depth)
+        elif rest == 2:
+            _half_value2(w, BLOCK, v, depth, count, o, depth)
+        elif rest == 1:
+            _half_value1(w, BLOCK, v, depth, count, o, depth)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
 def _score_block(
     rows: int,
     queries: np.ndarray,
@@ -97,6 +150,7 @@ def _score_block(
     size: int,
     gathered: np.ndarray,
     scores: np.ndarray,
+    item: int,
 ) -> None:
     """Scores of `rows` queries against keys `block + begin` to `block + size` of a sequence on `pages`."""
     kv_heads, depth, page_size = k_pages.shape[1], k_pages.shape[2], k_pages.shape[3]
@@ -104,14 +158,19 @@ def _score_block(
         token = block + at
         if page_size >= LANES:
             page = np.int64(pages[token // page_size])
-            keys = k_pages.ctypes.data + 4 * ((page * kv_heads + kv_head) * depth * page_size + token % page_size)
+            keys = k_pages.ctypes.data + item * ((page * kv_heads + kv_head) * depth * page_size + token % page_size)
+            if item == 2:
+                _half_scores(rows, queries.ctypes.data, keys, page_size, depth, scores.ctypes.data + 4 * at)
+                continue
             key_stride = page_size
         else:
             for j in range(min(LANES, size - at)):
                 page = np.int64(pages[(token + j) // page_size])
                 offset = (token + j) % page_size
+                head_at = k_pages.ctypes.data + item * (page * kv_heads + kv_head) * depth * page_size
                 for d in range(depth):
-                    gathered[d, j] = k_pages[page, kv_head, d, offset]
+                    key = head_at + item * (d * page_size + offset)
+                    gathered[d, j] = load_half(key) if item == 2 else load_float(key)
             keys = gathered.ctypes.data
             key_stride = LANES
         _scores(rows, queries.ctypes.data, keys, key_stride, depth, scores.ctypes.data + 4 * at)
@@ -172,14 +231,56 @@ def _value_block(
     begin: int,
     size: int,
     sums: np.ndarray,
+    item: int,
 ) -> None:
     """Add the weighted values `block + begin` to `block + size` of a sequence on `pages` to the rows' sums."""
     kv_heads, page_size, depth = v_pages.shape[1], v_pages.shape[2], v_pages.shape[3]
     step = min(page_size, LANES)
     for at in range(begin, size, step):
         page, offset = np.int64(pages[(block + at) // page_size]), (block + at) % page_size
-        values = v_pages.ctypes.data + 4 * ((page * kv_heads + kv_head) * page_size + offset) * depth
-        _add_values(rows, weights.ctypes.data + 4 * at, values, min(step, size - at), depth, sums.ctypes.data)
+        values = v_pages.ctypes.data + item * ((page * kv_heads + kv_head) * page_size + offset) * depth
+        weights_at, count = weights.ctypes.data + 4 * at, min(step, size - at)
+        if item == 2:
+            _add_half_values(rows, weights_at, values, count, depth, sums.ctypes.data)
+        else:
+            _add_values(rows, weights_at, values, count, depth, sums.ctypes.data)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _attend_keys(
+    rows: int,
+    group: int,
+    visible: int | np.int64,
+    reach: int | np.int64,
+    start: int | np.int64,
+    end: int | np.int64,
+    queries: np.ndarray,
+    k_pages: np.ndarray,
+    v_pages: np.ndarray,
+    pages: np.ndarray,
+    kv_head: np.int64,
+    soft_cap: np.float32,
+    gathered: np.ndarray,
+    scores: np.ndarray,
+    sums: np.ndarray,
+    maxima: np.ndarray,
+    totals: np.ndarray,
+    item: int,
+) -> None:
+    """Take keys `start` to `end` of the sequence on `pages` into the rows' sums.
+
+    `visible` keys are seen by the first `group` rows, one more by each next `group`, `reach` of them at most.
+    """
+    lowest = max(start, visible - reach)
+    for block in range(lowest // BLOCK * BLOCK, end, BLOCK):
+        size = min(BLOCK, end - block)
+        groups = (size + LANES - 1) // LANES
+        # Whole lane groups before `lowest` are left out: their weights would be exactly 0.
+        begin = max(0, lowest - block) // LANES * LANES
+        _score_block(rows, queries, k_pages, pages, kv_head, block, begin, size, gathered, scores, item)
+        seen = visible - block
+        _softmax_block(rows, group, begin, groups, size, seen - reach, seen, soft_cap, scores, sums, maxima, totals)
+        _value_block(rows, scores, v_pages, pages, kv_head, block, begin, size, sums, item)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -196,6 +297,7 @@ def paged_attention(
     scale: np.float32,
     window: int = 0,
     soft_cap: np.float32 = NO_SOFT_CAP,
+    item: int = 4,
 ) -> None:
     """Attend for the given tiles; tiles are independent, so threads may share them out in any way.
 
@@ -203,17 +305,18 @@ def paged_attention(
 
     Args:
         q: float32 [T, query heads, head_dim], contiguous; head_dim a multiple of 16.
-        k_pages: float32 [pages, kv_heads, head_dim, page_size], contiguous.
-        v_pages: float32 [pages, kv_heads, page_size, head_dim], contiguous; page_size divides 16 or is a multiple of it.
+        k_pages: [pages, kv_heads, head_dim, page_size], contiguous; its memory holds numbers of `item` bytes.
+        v_pages: [pages, kv_heads, page_size, head_dim], as `k_pages`; page_size divides 16 or is a multiple of it.
         page_table: int32 [R, max_pages].
         q_starts: int32 [R + 1].
         seq_lens: int32 [R], new tokens included.
-        tiles: int32 [n, 3], (row, kv head, first token of the row's new ones); see `plan_tiles`.
+        tiles: int32 [n, TILE_FIELDS]; see `plan_tiles` and `shared_tiles`.
         scratch: float32 [>= scratch_floats(group, head_dim)], one per thread.
         out: float32 [T, query heads, head_dim], contiguous; written at the tiles' tokens and heads.
         scale: factor on the scores.
         window: tokens that a token sees, itself included; 0: all up to itself.
         soft_cap: scores become `soft_cap * tanh(score / soft_cap)` before the softmax; 0: they stay.
+        item: 4: keys and values are float32; 2: float16.
 
     """
     heads, depth = q.shape[1], q.shape[2]
@@ -233,35 +336,42 @@ def paged_attention(
     gathered = scratch[used : used + LANES * depth].reshape(depth, LANES)
 
     for tile in range(tiles.shape[0]):
-        row, kv_head, first = np.int64(tiles[tile, 0]), np.int64(tiles[tile, 1]), np.int64(tiles[tile, 2])
-        start, end = np.int64(q_starts[row]), np.int64(q_starts[row + 1])
-        count = min(positions, end - start - first)
-        rows = count * group
-        # Keys that the tile's first token sees; each next token sees one more.
-        visible = seq_lens[row] - (end - start) + first + 1
-        longest = visible + count - 1
-        # Keys before `lowest` are hidden from all tokens of the tile; without a window there are none.
-        reach = np.int64(window) if window > 0 else longest
-        lowest = max(0, visible - reach)
-        for r in range(rows):
-            for d in range(depth):
-                queries[r, d] = q[start + first + r // group, kv_head * group + r % group, d] * scale
-        sums[:rows], maxima[:rows], totals[:rows] = 0.0, -np.inf, 0.0
-
-        for block in range(lowest // BLOCK * BLOCK, longest, BLOCK):
-            size = min(BLOCK, longest - block)
-            groups = (size + LANES - 1) // LANES
-            # Whole lane groups before `lowest` are left out: their weights would be exactly 0.
-            begin = max(0, lowest - block) // LANES * LANES
-            pages = page_table[row]
-            _score_block(rows, queries, k_pages, pages, kv_head, block, begin, size, gathered, scores)
-            seen = visible - block
-            _softmax_block(rows, group, begin, groups, size, seen - reach, seen, soft_cap, scores, sums, maxima, totals)
-            _value_block(rows, scores, v_pages, pages, kv_head, block, begin, size, sums)
-
-        for r in range(rows):
-            for d in range(depth):
-                out[start + first + r // group, kv_head * group + r % group, d] = sums[r, d] / totals[r]
+        kv_head, first = np.int64(tiles[tile, KV_HEAD]), np.int64(tiles[tile, FIRST])
+        members = 1 + np.int64(tiles[tile, OTHERS])
+        # A window hides keys of a block from some rows and not from others, so each row goes by itself.
+        shared = np.int64(tiles[tile, SHARED_BLOCKS]) * BLOCK if window == 0 else 0
+        for member in range(members):
+            row = np.int64(tiles[tile, ROW if member == 0 else OTHERS + member])
+            start, end = np.int64(q_starts[row]), np.int64(q_starts[row + 1])
+            count = min(positions, end - start - first)
+            at = member * group
+            for r in range(count * group):
+                for d in range(depth):
+                    queries[at + r, d] = q[start + first + r // group, kv_head * group + r % group, d] * scale
+            sums[at : at + count * group], totals[at : at + count * group] = 0.0, 0.0
+            maxima[at : at + count * group] = -np.inf
+        if shared > 0:
+            rows = members * group
+            _attend_keys(
+                rows, rows, shared, shared, 0, shared, queries, k_pages, v_pages,
+                page_table[np.int64(tiles[tile, ROW])], kv_head, soft_cap, gathered, scores, sums, maxima, totals, item,
+            )  # fmt: skip
+        for member in range(members):
+            row = np.int64(tiles[tile, ROW if member == 0 else OTHERS + member])
+            start, end = np.int64(q_starts[row]), np.int64(q_starts[row + 1])
+            count = min(positions, end - start - first)
+            at, rows = member * group, count * group
+            # Keys that the tile's first token sees; each next token sees one more.
+            visible = seq_lens[row] - (end - start) + first + 1
+            longest = visible + count - 1
+            reach = np.int64(window) if window > 0 else longest
+            _attend_keys(
+                rows, group, visible, reach, shared, longest, queries[at:], k_pages, v_pages, page_table[row], kv_head,
+                soft_cap, gathered, scores[at:], sums[at:], maxima[at:], totals[at:], item,
+            )  # fmt: skip
+            for r in range(rows):
+                for d in range(depth):
+                    out[start + first + r // group, kv_head * group + r % group, d] = sums[at + r, d] / totals[at + r]
 
 
 def plan_tiles(extend_lens: np.ndarray, kv_heads: int, group: int) -> np.ndarray:
@@ -273,7 +383,7 @@ def plan_tiles(extend_lens: np.ndarray, kv_heads: int, group: int) -> np.ndarray
         group: query heads per kv head.
 
     Returns:
-        int32 [n, 3] for `paged_attention`.
+        int32 [n, TILE_FIELDS] for `paged_attention`.
 
     """
     positions = tile_positions(group)
@@ -281,4 +391,6 @@ def plan_tiles(extend_lens: np.ndarray, kv_heads: int, group: int) -> np.ndarray
     rows = np.repeat(np.arange(len(per_row)), per_row * kv_heads)
     starts = np.cumsum(per_row * kv_heads) - per_row * kv_heads
     heads, index = np.divmod(np.arange(len(rows)) - starts[rows], per_row[rows])
-    return np.stack([rows, heads, index * positions], axis=1).astype(np.int32)
+    tiles = np.zeros((len(rows), TILE_FIELDS), dtype=np.int32)
+    tiles[:, ROW], tiles[:, KV_HEAD], tiles[:, FIRST] = rows, heads, index * positions
+    return tiles

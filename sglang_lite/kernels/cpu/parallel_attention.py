@@ -10,7 +10,7 @@ from numba import cfunc, types
 from numba.np.numpy_support import carray
 
 from sglang_lite.kernels.cpu import simd
-from sglang_lite.kernels.cpu.paged_attention import NO_SOFT_CAP, paged_attention
+from sglang_lite.kernels.cpu.paged_attention import NO_SOFT_CAP, TILE_FIELDS, paged_attention
 from sglang_lite.kernels.cpu.threads import KernelThreads
 
 _fetch_add: Any = simd.fetch_add
@@ -20,8 +20,8 @@ _int32: Any = simd.int32_pointer
 # What lies where in the int64 block that the threads share.
 _NEXT_TILE, _NEXT_THREAD, _CLAIM, _THREADS, _SCRATCH_FLOATS = range(5)
 _Q, _K, _V, _TABLE, _STARTS, _LENS, _TILES, _SCRATCH, _OUT, _FLOATS = range(5, 15)
-_TOKENS, _HEADS, _DEPTH, _PAGES, _KV_HEADS, _PAGE_SIZE, _ROWS, _TABLE_WIDTH, _NUM_TILES, _WINDOW = range(15, 25)
-_LENGTH = 25
+_TOKENS, _HEADS, _DEPTH, _PAGES, _KV_HEADS, _PAGE_SIZE, _ROWS, _TABLE_WIDTH, _NUM_TILES, _WINDOW, _ITEM = range(15, 26)
+_LENGTH = 26
 
 _CLAIMS_PER_THREAD = 8
 
@@ -40,6 +40,7 @@ def paged_attention_on(
     scale: np.float32,
     window: int = 0,
     soft_cap: np.float32 = NO_SOFT_CAP,
+    item: int = 4,
 ) -> None:
     """`paged_attention` on all threads of the team, equal to the bit; arguments as there.
 
@@ -57,6 +58,7 @@ def paged_attention_on(
         scale: as there.
         window: as there.
         soft_cap: as there.
+        item: as there.
 
     """
     arrays = (q, k_pages, v_pages, page_table, q_starts, seq_lens, tiles, scratch, out)
@@ -66,7 +68,7 @@ def paged_attention_on(
     data[_CLAIM] = max(1, len(tiles) // (threads.count * _CLAIMS_PER_THREAD))
     data[_THREADS : _SCRATCH_FLOATS + 1] = threads.count, scratch.shape[1]
     data[_Q : _FLOATS + 1] = [array.ctypes.data for array in (*arrays, floats)]
-    data[_TOKENS:] = *q.shape, k_pages.shape[0], *v_pages.shape[1:3], *page_table.shape, len(tiles), window
+    data[_TOKENS:] = *q.shape, k_pages.shape[0], *v_pages.shape[1:3], *page_table.shape, len(tiles), window, item
     threads.run(worker_address(), data)
 
 
@@ -91,7 +93,7 @@ def _worker(data: Any) -> None:
     page_table = carray(_int32(a[_TABLE]), (rows, a[_TABLE_WIDTH]))
     q_starts = carray(_int32(a[_STARTS]), (rows + 1,))
     seq_lens = carray(_int32(a[_LENS]), (rows,))
-    tiles = carray(_int32(a[_TILES]), (a[_NUM_TILES], 3))
+    tiles = carray(_int32(a[_TILES]), (a[_NUM_TILES], TILE_FIELDS))
     scratch = carray(_float32(a[_SCRATCH]), (a[_THREADS], a[_SCRATCH_FLOATS]))[thread]
     out = carray(_float32(a[_OUT]), (a[_TOKENS], heads, depth))
     floats = carray(_float32(a[_FLOATS]), (2,))
@@ -102,5 +104,17 @@ def _worker(data: Any) -> None:
             return
         claimed = tiles[first : min(first + a[_CLAIM], a[_NUM_TILES])]
         paged_attention(
-            q, k_pages, v_pages, page_table, q_starts, seq_lens, claimed, scratch, out, scale, window, soft_cap
+            q,
+            k_pages,
+            v_pages,
+            page_table,
+            q_starts,
+            seq_lens,
+            claimed,
+            scratch,
+            out,
+            scale,
+            window,
+            soft_cap,
+            a[_ITEM],
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from sglang_lite.kernels.cpu.simd_int8 import load_float, store_float
+from sglang_lite.kernels.cpu.simd_int8 import load_float, store_float, store_half
 from sglang_lite.kernels.cpu.simd_rows import rotate_pairs
 
 
@@ -26,8 +26,16 @@ def rotate(pairs: int, cos: int, sin: int, block: int) -> None:
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def scatter_pairs(pairs: int, out: int, stride: int, depth: int, block: int) -> None:
-    """Put eight pairs to the columns they came from: `out`, columns `stride` bytes apart, of a head of `depth`."""
+def scatter_pairs(pairs: int, out: int, stride: int, depth: int, block: int, half: bool = False) -> None:
+    """Put eight pairs to the columns they came from: `out`, columns `stride` bytes apart, of a head of `depth`.
+
+    `half`: they are stored as float16.
+    """
     for i in range(8):
-        store_float(out + (8 * block + i) * stride, load_float(pairs + 4 * i))
-        store_float(out + (depth // 2 + 8 * block + i) * stride, load_float(pairs + 32 + 4 * i))
+        first, second = out + (8 * block + i) * stride, out + (depth // 2 + 8 * block + i) * stride
+        if half:
+            store_half(first, load_float(pairs + 4 * i))
+            store_half(second, load_float(pairs + 32 + 4 * i))
+        else:
+            store_float(first, load_float(pairs + 4 * i))
+            store_float(second, load_float(pairs + 32 + 4 * i))

@@ -14,6 +14,8 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
+from sglang_lite.kernels.cpu.features import has_half
+
 LANES = 16
 
 _F32 = ir.FloatType()
@@ -21,6 +23,7 @@ _I32 = ir.IntType(32)
 _I64 = ir.IntType(64)
 _VEC = ir.VectorType(_F32, LANES)
 _VEC_I32 = ir.VectorType(_I32, LANES)
+_HALVES = ir.VectorType(ir.HalfType(), LANES)
 
 # exp(x) = 2^n exp(r), |r| <= ln2 / 2: ln2 in two parts (Cody and Waite) and the minimax polynomial of Cephes' expf.
 _LOG2E = 1.44269504088896341
@@ -60,6 +63,14 @@ def _load(builder: Any, address: Any, element: Any, kind: ir.Type) -> Any:
     return builder.load(_at(builder, address, element, kind), align=4)
 
 
+def _load_lanes(builder: Any, address: Any, element: Any, half: bool) -> Any:
+    """Sixteen floats from number `element` at `address`, stored as float32 or as float16."""
+    if not half:
+        return _load(builder, address, element, _VEC)
+    moved = builder.add(address, builder.mul(element, ir.Constant(_I64, 2)))
+    return builder.fpext(builder.load(builder.inttoptr(moved, ir.PointerType(_HALVES)), align=2), _VEC)
+
+
 def _store(builder: Any, value: Any, address: Any, element: Any) -> None:
     builder.store(value, _at(builder, address, element, value.type), align=4)
 
@@ -88,11 +99,13 @@ def _loop(builder: Any, count: Any, start: list[Any], body: Callable[[Any, list[
     return carried
 
 
-def make_score_tile(rows: int) -> Any:
+def make_score_tile(rows: int, half: bool = False) -> Any:
     """`tile(q, q_stride, keys, key_stride, depth, out, out_stride)`: scores of `rows` queries against 16 keys.
 
-    `out[r, lane] = sum over d of q[r, d] * keys[d, lane]`, d ascending; strides count floats.
+    `out[r, lane] = sum over d of q[r, d] * keys[d, lane]`, d ascending; strides count numbers. `half`: keys are float16
+    (where the processor lacks them the tile does nothing, and must not be called).
     """
+    there = has_half() or not half
 
     @intrinsic
     def score_tile(
@@ -100,10 +113,12 @@ def make_score_tile(rows: int) -> Any:
     ) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             q, q_stride, keys, key_stride, depth, out, out_stride = args
+            if not there:
+                return context.get_dummy_value()
             row_starts = [builder.mul(ir.Constant(_I64, r), q_stride) for r in range(rows)]
 
             def body(d: Any, sums: list[Any]) -> list[Any]:
-                lane_keys = _load(builder, keys, builder.mul(d, key_stride), _VEC)
+                lane_keys = _load_lanes(builder, keys, builder.mul(d, key_stride), half)
                 return [
                     _fma(builder, _splat(builder, _load(builder, q, builder.add(row, d), _F32)), lane_keys, total)
                     for row, total in zip(row_starts, sums, strict=True)
@@ -118,11 +133,13 @@ def make_score_tile(rows: int) -> Any:
     return score_tile
 
 
-def make_value_tile(rows: int) -> Any:
+def make_value_tile(rows: int, half: bool = False) -> Any:
     """`tile(weights, weight_stride, values, value_stride, count, out, out_stride)`: add weighted values, 16 columns.
 
-    `out[r, lane] += sum over j < count of weights[r, j] * values[j, lane]`, j ascending; strides count floats.
+    `out[r, lane] += sum over j < count of weights[r, j] * values[j, lane]`, j ascending; strides count numbers. `half`:
+    values are float16, as in `make_score_tile`.
     """
+    there = has_half() or not half
 
     @intrinsic
     def value_tile(
@@ -137,11 +154,13 @@ def make_value_tile(rows: int) -> Any:
     ) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             weights, weight_stride, values, value_stride, count, out, out_stride = args
+            if not there:
+                return context.get_dummy_value()
             row_starts = [builder.mul(ir.Constant(_I64, r), weight_stride) for r in range(rows)]
             out_starts = [builder.mul(ir.Constant(_I64, r), out_stride) for r in range(rows)]
 
             def body(j: Any, sums: list[Any]) -> list[Any]:
-                lane_values = _load(builder, values, builder.mul(j, value_stride), _VEC)
+                lane_values = _load_lanes(builder, values, builder.mul(j, value_stride), half)
                 return [
                     _fma(
                         builder, _splat(builder, _load(builder, weights, builder.add(row, j), _F32)), lane_values, total

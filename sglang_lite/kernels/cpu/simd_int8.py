@@ -14,7 +14,7 @@ from llvmlite import ir
 from numba import extending
 from numba.core import types
 
-from sglang_lite.kernels.cpu.features import has_byte_dot_product
+from sglang_lite.kernels.cpu.features import has_byte_dot_product, has_half
 
 GROUP = 32
 """Activations that meet one weight block; each half of them has a scale of its own."""
@@ -316,9 +316,11 @@ def load_signed(ctx: Any, address: Any) -> Any:
 
 @_intrinsic
 def load_half(ctx: Any, address: Any) -> Any:
-    """The float16 at `address` as float32."""
+    """The float16 at `address` as float32; 0 where the processor lacks float16, and nobody should ask."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        if not has_half():
+            return ir.Constant(_F32, 0.0)
         return builder.fpext(_load(builder, args[0], _F16), _F32)
 
     return types.float32(types.int64), codegen
@@ -360,6 +362,18 @@ def store_float(ctx: Any, address: Any, value: Any) -> Any:
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         _store(builder, args[1], args[0])
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.float32), codegen
+
+
+@_intrinsic
+def store_half(ctx: Any, address: Any, value: Any) -> Any:
+    """Put a float32 at `address` as float16, rounded to nearest; nothing where the processor lacks float16."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        if has_half():
+            _store(builder, builder.fptrunc(args[1], _F16), args[0])
         return context.get_dummy_value()
 
     return types.void(types.int64, types.float32), codegen

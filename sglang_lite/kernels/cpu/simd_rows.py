@@ -5,6 +5,7 @@ Addresses and alignment as in `simd`. Sums have a fixed order: lane by lane over
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from llvmlite import ir
@@ -93,6 +94,48 @@ def silu_product(ctx: Any, gate: Any, up: Any, out: Any, groups: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(*[types.int64] * 4), codegen
+
+
+@_intrinsic
+def gelu_product(ctx: Any, gate: Any, up: Any, out: Any, groups: Any) -> Any:
+    """`gelu_product(gate, up, out, groups)`: `out = gelu(gate) * up` for `groups * 16` floats, by the formula with tanh."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        gate, up, out, groups = args
+
+        def body(i: Any, _: list[Any]) -> list[Any]:
+            at = _lanes(builder, i)
+            x = simd._load(builder, gate, at, _VEC)
+            cube = builder.fmul(builder.fmul(x, x), x)
+            inner = simd._fma(builder, cube, simd._constant(0.044715), x)
+            turned = simd._tanh(builder, builder.fmul(inner, simd._constant(math.sqrt(2 / math.pi))))
+            share = builder.fmul(builder.fmul(x, simd._constant(0.5)), builder.fadd(simd._constant(1.0), turned))
+            simd._store(builder, builder.fmul(share, simd._load(builder, up, at, _VEC)), out, at)
+            return []
+
+        simd._loop(builder, groups, [], body)
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 4), codegen
+
+
+@_intrinsic
+def add_rows(ctx: Any, x: Any, other: Any, groups: Any) -> Any:
+    """`add_rows(x, other, groups)`: `x += other` for `groups * 16` floats."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        x, other, groups = args
+
+        def body(i: Any, _: list[Any]) -> list[Any]:
+            at = _lanes(builder, i)
+            total = builder.fadd(simd._load(builder, x, at, _VEC), simd._load(builder, other, at, _VEC))
+            simd._store(builder, total, x, at)
+            return []
+
+        simd._loop(builder, groups, [], body)
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 3), codegen
 
 
 @_intrinsic

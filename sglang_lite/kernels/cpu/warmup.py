@@ -14,21 +14,24 @@ from sglang_lite.kernels.cpu.store_kv import store_kv
 PART = "attention"
 
 
-def warm_up(notice: Callable[[str], None]) -> None:
+def warm_up(notice: Callable[[str], None], half: bool = False) -> None:
     """Run each kernel once on a few floats; afterwards no call compiles anything.
 
     Args:
         notice: called with one line if the kernels must be compiled (seconds) and not just loaded.
+        half: for keys and values stored as float16.
 
     """
-    compiled = is_compiled(PART)
+    part, stored = (f"{PART}-half", np.int16) if half else (PART, np.float32)
+    compiled = is_compiled(part)
     if not compiled:
         notice("compiling the CPU attention kernels (once for this machine, about 5 s)")
     depth, page = 16, 16
-    keys = np.zeros((2, 1, depth, page), dtype=np.float32)
-    values = np.zeros((2, 1, page, depth), dtype=np.float32)
+    keys = np.zeros((2, 1, depth, page), dtype=stored)
+    values = np.zeros((2, 1, page, depth), dtype=stored)
     token = np.zeros((1, 1, depth), dtype=np.float32)
-    store_kv(token, token, keys, values, np.array([page], dtype=np.int64))
+    new = token.astype(stored)
+    store_kv(new, new, keys, values, np.array([page], dtype=np.int64))
     lens = np.ones(1, dtype=np.int32)
     paged_attention(
         token,
@@ -43,7 +46,8 @@ def warm_up(notice: Callable[[str], None]) -> None:
         np.float32(1.0),
         0,
         NO_SOFT_CAP,
+        keys.itemsize,
     )
     worker_address()
     if not compiled:
-        mark_compiled(PART)
+        mark_compiled(part)

@@ -43,6 +43,7 @@ def paged_attention(
         pages = page_table[row, : -(-seq_len // page_size)].long()
         keys = k_pages[pages].permute(1, 0, 3, 2).flatten(1, 2)[:, :seq_len]  # [kv_heads, seq, head_dim]
         values = v_pages[pages].transpose(0, 1).flatten(1, 2)[:, :seq_len]
+        keys, values = keys.to(q.dtype), values.to(q.dtype)
         keys, values = keys.repeat_interleave(group, dim=0), values.repeat_interleave(group, dim=0)
         scores = q[lo:hi].transpose(0, 1) @ keys.transpose(1, 2) * scale  # [query heads, n, seq]
         limit = torch.arange(seq_len - (hi - lo), seq_len, device=q.device)

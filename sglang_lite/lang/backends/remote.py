@@ -11,17 +11,22 @@ from weakref import WeakSet
 
 from sglang_lite import env
 from sglang_lite.chat_formats.recognise import ChatFormat
-from sglang_lite.errors import EngineStoppedError, UnsupportedError
+from sglang_lite.errors import EngineStoppedError, ProgramError
+from sglang_lite.lang.backends.generate_api import GenerateBackend
 from sglang_lite.lang.backends.http_client import Answer, HttpClient, shared_loop
 from sglang_lite.lang.backends.remote_program import RemoteProgram
 from sglang_lite.lang.backends.remote_rows import RemoteRows
 from sglang_lite.lang.backends.retries import Patience
-from sglang_lite.lang.backends.server_answers import checked
-from sglang_lite.request_tree import EventSink, Finding, Program, RequestTree, TreeRow
+from sglang_lite.lang.backends.server_answers import checked, error_of
+from sglang_lite.lang.chat_templates import named_template, template_for
+from sglang_lite.request_tree import EventSink, Finding, OpFailed, Program, RequestTree, TreeRow
 
 
 class RuntimeEndpoint:
     """A server as a backend.
+
+    A server of this package runs programs itself. One that has only `/generate`, as SGLang's, gets each gen and select as
+    a request with the whole text so far.
 
     Args:
         base_url: its address, `http://host:port`.
@@ -34,7 +39,7 @@ class RuntimeEndpoint:
 
     Raises:
         ExecutionError: no server answers there, or it refuses the key.
-        UnsupportedError: the server has no `/v1/programs`.
+        RequestError: there is no template of that name.
     """
 
     def __init__(
@@ -53,23 +58,31 @@ class RuntimeEndpoint:
         self._programs: WeakSet[RemoteProgram] = WeakSet()
         self._rows: WeakSet[RemoteRows] = WeakSet()
         self._is_shut_down = False
-        self.model_info: dict[str, Any] = self._json("GET", "/get_model_info")
+        self.model_info: dict[str, Any] = self._ask_model()
+        self._texts: GenerateBackend | None = None
+        """What runs programs where the server has no `/v1/programs`."""
         if not self.model_info.get("programs"):
-            raise UnsupportedError(
-                f"connecting to {self.base_url}: the server has no /v1/programs; only servers of sglang_lite have it"
-            )
+            name, path = chat_template_name, str(self.model_info.get("model_path") or "")
+            template = template_for(path) if name is None else named_template(name)
+            self._texts = GenerateBackend(self._http, template, reconnect_s)
+
+    def _ask_model(self) -> dict[str, Any]:
+        answer = self._request("GET", "/get_model_info", None)
+        if answer.status == 404:  # newer servers of SGLang's
+            answer = self._request("GET", "/model_info", None)
+        return cast("dict[str, Any]", checked(answer, f"connecting to {self.base_url}"))
 
     def get_model_name(self) -> str:
         """The path of the server's model."""
         return str(self.model_info["model_path"])
 
-    def open_program(self, sink: EventSink, *, seed: int | None = None) -> RemoteProgram:
+    def open_program(self, sink: EventSink, *, seed: int | None = None) -> Program:
         """Start a program; its events come on a thread of this module. Nothing is sent before the first ops."""
         if self._is_shut_down:
             raise EngineStoppedError(f"opening a program on {self.base_url}: the backend was shut down; make a new one")
-        program = RemoteProgram(
-            self._http, sink, secrets.randbits(63) if seed is None else seed, self._patience
-        )
+        if self._texts is not None:
+            return self._texts.open_program(sink, seed=seed)
+        program = RemoteProgram(self._http, sink, secrets.randbits(63) if seed is None else seed, self._patience)
         self._programs.add(program)
         return program
 
@@ -77,6 +90,8 @@ class RuntimeEndpoint:
         """Start a program for each row of arguments of `tree`, all with one request (see `request_tree.RowsBackend`)."""
         if self._is_shut_down:
             raise EngineStoppedError(f"opening rows on {self.base_url}: the backend was shut down; make a new one")
+        if self._texts is not None:
+            return [open_row(self._texts, tree, row) for row in rows]
         seeds = [secrets.randbits(63) if row.seed is None else row.seed for row in rows]
         remote = RemoteRows(self._http, tree, rows, seeds, self._patience)
         self._rows.add(remote)
@@ -84,7 +99,9 @@ class RuntimeEndpoint:
         return list(remote.rows)
 
     def check(self, tree: RequestTree) -> list[Finding]:
-        """What the server finds in a tree before it runs (see `request_tree.TreeChecker`)."""
+        """What the server finds in a tree before it runs (see `request_tree.TreeChecker`); nothing, where it cannot look."""
+        if self._texts is not None:
+            return []
         answer = self._request("POST", "/v1/programs/check", tree.to_json())
         return [Finding(**found) for found in checked(answer, "checking a tree")["findings"]]
 
@@ -97,7 +114,9 @@ class RuntimeEndpoint:
         answer = self._request("POST", "/flush_cache", {})
         if answer.status == 400:
             return False
-        return bool(checked(answer, "flushing the cache"))
+        if answer.status >= 400:
+            raise error_of(answer, "flushing the cache")
+        return True
 
     def get_server_info(self) -> dict[str, Any]:
         """The server's configuration and counters."""
@@ -115,6 +134,8 @@ class RuntimeEndpoint:
     def shutdown(self) -> None:
         """End this object's programs; the server goes on. Idempotent."""
         self._is_shut_down = True
+        if self._texts is not None:
+            self._texts.shutdown()
         for program in list(self._programs):
             program.fail_all(EngineStoppedError(f"the backend for {self.base_url} was shut down"))
         for rows in list(self._rows):
@@ -131,6 +152,18 @@ class RuntimeEndpoint:
         except BaseException:
             future.cancel()
             raise
+
+
+def open_row(backend: GenerateBackend, tree: RequestTree, row: TreeRow) -> Program:
+    """One row as a program of its own; one whose arguments do not fit fails alone."""
+    program = backend.open_program(row.sink, seed=row.seed)
+    try:
+        program.append(tree.bound(row.arguments))
+    except ProgramError as error:
+        for op in tree.ops:
+            row.sink(OpFailed(op, error))
+    program.close()
+    return program
 
 
 def _tls_context(base_url: str, verify: str | bool | None) -> ssl.SSLContext | None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from sglang_lite.errors import CancelledError, ExecutionError, SglangLiteError
+from sglang_lite.errors import CancelledError, EngineStoppedError, ExecutionError, SglangLiteError
 from sglang_lite.lang.backends.http_client import (
     HEADERS_ID,
     HttpClient,
@@ -27,11 +27,15 @@ from sglang_lite.request_tree import EventSink, Op, OpFailed
 _GATHER_S = 0.002
 """How long the first ops of a program wait for its close."""
 
-_NUM_OTHERS = 5
+_NUM_OTHERS = 12
 """Servers that may stand behind one address: so often a request is sent to a program that the one that got it has not."""
 
 SILENCE_S = 60.0
 """A stream without any line for so long is taken for broken; servers write a comment after 10 s of silence."""
+
+
+class LostError(UnreachableError):
+    """The server's engine is gone, and all that it had."""
 
 
 class RemoteProgram:
@@ -51,8 +55,8 @@ class RemoteProgram:
         self._sink = sink
         self._lock = threading.Lock()
         self._log = log or OpLog()
-        self._link = _Link(http, seed, self._log, self._lock)
         self._retries = Retries(patience)
+        self._link = _Link(http, seed, self._log, self._lock, self._retries.opened)
         self._stopped = asyncio.Event()
         self._is_dead = False
         self._is_running = False
@@ -158,7 +162,6 @@ class RemoteProgram:
                     self._check_end()
                     return
                 if data:
-                    self._retries.worked()
                     self._take(event_id, data)
                 coming = asyncio.ensure_future(anext(reading))
         finally:
@@ -188,10 +191,14 @@ class RemoteProgram:
 
     def _take(self, event_id: str | None, data: str) -> None:
         event = event_from_json(json.loads(data))
+        if isinstance(event, OpFailed) and isinstance(event.error, EngineStoppedError):
+            self._link.name = None
+            raise LostError(f"running a program on {self._http.base_url}: {event.error}")
         with self._lock:
             if event_id is not None:
                 self._link.last_event = event_id
             shown = self._log.take(event)
+            self._retries.heard(is_new=bool(shown))
             if not shown and (answer := self._log.answer_to(event)) is not None:
                 self._link.outbox.append(answer)
                 self._link.wake()
@@ -202,11 +209,14 @@ class RemoteProgram:
 class _Link:
     """The program as the server knows it. Coroutines and `wake` run on the loop; fields are guarded by the program's lock."""
 
-    def __init__(self, http: HttpClient, seed: int, log: OpLog, lock: threading.Lock) -> None:
+    def __init__(
+        self, http: HttpClient, seed: int, log: OpLog, lock: threading.Lock, on_open: Callable[[], None]
+    ) -> None:
         self._http = http
         self._seed = seed
         self._log = log
         self._lock = lock
+        self._on_open = on_open
         self._woken = asyncio.Event()
         self._num_acked = 0
         self._num_cancelled = 0
@@ -272,6 +282,7 @@ class _Link:
                 if event_id == HEADERS_ID:
                     self.name = json.loads(data)["x-program-id"]
                     self._num_acked, self._close_was_sent = num_ops, is_closed
+                    self._on_open()
                 yield (None, "") if event_id == HEADERS_ID else (event_id, data)
         finally:
             await events.aclose()

@@ -5,20 +5,24 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
-from sglang_lite.errors import CancelledError, ExecutionError, ProgramError, SglangLiteError
+from sglang_lite.errors import CancelledError, EngineStoppedError, ExecutionError, ProgramError, SglangLiteError
 from sglang_lite.lang.backends.http_client import (
     HEADERS_ID,
-    Answer,
     HttpClient,
     HttpEvents,
     RefusedError,
     UnreachableError,
     shared_loop,
 )
+from sglang_lite.lang.backends.op_log import OpLog
+from sglang_lite.lang.backends.remote_program import SILENCE_S, LostError, RemoteProgram
+from sglang_lite.lang.backends.retries import Patience, Retries
+from sglang_lite.lang.backends.server_answers import error_of
 from sglang_lite.op_json import event_from_json
 from sglang_lite.request_tree import Event, Op, OpDone, OpFailed, RequestTree, TreeRow
 
@@ -31,6 +35,8 @@ class RemoteRow:
         self._number = number
         self.row = row
         self.open_ops = set(rows.tree.ops)
+        self.events: list[Event] = []
+        """What came of it, as long as it has not ended."""
 
     def append(self, ops: Sequence[Op]) -> None:
         """Fail what comes: the tree is whole.
@@ -56,34 +62,27 @@ class RemoteRow:
 
 
 class RemoteRows:
-    """All rows of one tree. A server that does not know them any more gets those again that have not ended.
+    """All rows of one tree, opened with one request.
 
-    Args:
-        retries_s: pauses before each try to reach a server that has gone.
-        error_of: what an answer that refuses means.
+    Where the server does not know them any more, each row that has not ended goes on as a program of its own, from what
+    came of it.
     """
 
     def __init__(
-        self,
-        http: HttpClient,
-        tree: RequestTree,
-        rows: Sequence[TreeRow],
-        seeds: Sequence[int],
-        retries_s: Sequence[float],
-        error_of: Callable[[Answer, str], SglangLiteError],
+        self, http: HttpClient, tree: RequestTree, rows: Sequence[TreeRow], seeds: Sequence[int], patience: Patience
     ) -> None:
         self.tree = tree
         self._http = http
-        self._retries_s = retries_s
-        self._error_of = error_of
+        self._patience = patience
+        self._retries = Retries(patience)
         self._seeds = list(seeds)
         self._lock = threading.Lock()
         self._name: str | None = None
-        self._sent: list[int] = []
-        """Numbers of the rows that the server has, in its order."""
         self._last_event = "0"
         self._is_dead = False
         self._cancelled: set[int] = set()
+        self._alone: dict[int, RemoteProgram] = {}
+        """Rows that go on as programs of their own."""
         self.rows = [RemoteRow(self, number, row) for number, row in enumerate(rows)]
 
     def start(self) -> None:
@@ -94,19 +93,23 @@ class RemoteRows:
         """Stop one row: its open ops fail."""
         with self._lock:
             self._cancelled.add(number)
-            name, sent = self._name, list(self._sent)
+            name, program = self._name, self._alone.get(number)
+        if program is not None:
+            program.cancel()
         self._fail_row(number, CancelledError("the row was cancelled by its program"))
-        if name is not None and number in sent:
-            shared_loop.start(self._cancel_there(name, sent.index(number)))
+        if name is not None and program is None:
+            shared_loop.start(self._cancel_there(name, number))
 
     async def _cancel_there(self, name: str, number: int) -> None:
-        with suppress(SglangLiteError, RefusedError, UnreachableError):
+        with suppress(SglangLiteError):
             await self._http.request("POST", f"/v1/programs/{name}/cancel", {"rows": [number]})
 
     def fail_all(self, error: SglangLiteError) -> None:
         """Fail every open op of every row."""
         with self._lock:
             self._is_dead = True
+        for program in list(self._alone.values()):
+            program.fail_all(error)
         for number in range(len(self.rows)):
             self._fail_row(number, error)
 
@@ -123,88 +126,112 @@ class RemoteRows:
             return self._is_dead or not any(row.open_ops for row in self.rows)
 
     async def _run(self) -> None:
-        """Until all rows have ended: open them or go on reading; a broken connection is made anew."""
-        tries = 0
+        """Until all rows have ended, or go on alone: open them or go on reading; a broken connection is made anew."""
         try:
             while not self._is_over:
-                await asyncio.sleep(self._retries_s[tries])
                 try:
-                    if await self._read():
-                        tries = 0
-                    elif not self._is_over:
-                        raise UnreachableError(f"talking to {self._http.base_url}: the stream of events broke off")
+                    await self._read()
                 except (RefusedError, UnreachableError) as error:
-                    tries = self._after_break(error, tries)
+                    if self._is_lost(error):
+                        self._go_on_alone()
+                        return
+                    self._retries.broke(error)
+                    await asyncio.sleep(self._retries.pause_s)
         except SglangLiteError as error:
             self.fail_all(error)
         except Exception as error:  # noqa: BLE001 - whoever waits for an op must hear of it, whatever it is
             self.fail_all(ExecutionError(f"running rows on {self._http.base_url}: {error!r}"))
         if self._name is not None and self._cancelled:
-            with suppress(SglangLiteError, RefusedError, UnreachableError):
+            with suppress(SglangLiteError):
                 await self._http.request("DELETE", f"/v1/programs/{self._name}")
 
-    async def _read(self) -> bool:
-        """One connection, to its end; True: all rows ended, or something came."""
-        came = False
+    def _is_lost(self, error: RefusedError | UnreachableError) -> bool:
+        """Whether the server has the rows no more.
+
+        Raises:
+            SglangLiteError: there is no use in another try.
+        """
+        if isinstance(error, LostError):
+            return True
+        if isinstance(error, RefusedError):
+            if error.answer.status == 404 and self._name is not None:
+                return True
+            if error.answer.status not in (502, 503, 504):
+                raise error_of(error.answer, "running rows")
+        return False
+
+    def _go_on_alone(self) -> None:
+        for number, row in enumerate(self.rows):
+            with self._lock:
+                if not row.open_ops or self._is_dead:
+                    continue
+                log = OpLog()
+                try:
+                    log.add(self.tree.bound(row.row.arguments))
+                except ProgramError:  # the server fails those one by one
+                    log.add(list(self.tree.ops.values()))
+                for event in row.events:
+                    log.take(event)
+                program = RemoteProgram(
+                    self._http, partial(self._take, number), self._seeds[number], self._patience, log
+                )
+                self._alone[number] = program
+            program.close()
+
+    async def _read(self) -> None:
+        """One connection, to its end.
+
+        Raises:
+            UnreachableError, RefusedError: it ended too early, or was refused.
+        """
         events = self._events()
         try:
             async for event_id, data in events:
                 if event_id == HEADERS_ID:
                     self._name = json.loads(data)["x-program-id"]
-                    continue
-                if data == "[DONE]":
+                elif data == "[DONE]":
                     if not self._is_over:
                         raise ExecutionError(f"running rows on {self._http.base_url}: the server ended them too early")
-                    return True
-                if data:
-                    came = True
-                    self._take(event_id, json.loads(data))
+                elif data:
+                    self._retries.heard(is_new=True)
+                    self._take_data(event_id, json.loads(data))
                 if self._is_over:
-                    return True
+                    return
         finally:
             await events.aclose()
-        return came
+        raise UnreachableError(f"talking to {self._http.base_url}: the stream of events broke off")
 
     def _events(self) -> HttpEvents:
         if self._name is not None:
             path = f"/v1/programs/{self._name}/events"
-            return self._http.events("GET", path, None, {"Last-Event-ID": self._last_event})
-        with self._lock:
-            self._sent = [number for number, row in enumerate(self.rows) if row.open_ops]
-            self._last_event = "0"
-            body = self.tree.to_json() | {
-                "rows": [dict(self.rows[number].row.arguments) for number in self._sent],
-                "seeds": [self._seeds[number] for number in self._sent],
-                "close": True,
-                "stream": True,
-            }
-        return self._http.events("POST", "/v1/programs", body, {})
+            return self._http.events("GET", path, None, {"Last-Event-ID": self._last_event}, SILENCE_S)
+        body = self.tree.to_json() | {
+            "rows": [dict(row.row.arguments) for row in self.rows],
+            "seeds": self._seeds,
+            "close": True,
+            "stream": True,
+        }
+        return self._http.events("POST", "/v1/programs", body, {}, SILENCE_S)
 
-    def _take(self, event_id: str | None, data: dict[str, Any]) -> None:
-        row = self.rows[self._sent[int(data.pop("row"))]]
-        event: Event = event_from_json(data)
+    def _take_data(self, event_id: str | None, data: dict[str, Any]) -> None:
+        number = int(data.pop("row"))
+        event = event_from_json(data)
+        if isinstance(event, OpFailed) and isinstance(event.error, EngineStoppedError):
+            raise LostError(f"running rows on {self._http.base_url}: {event.error}")
         with self._lock:
             if event_id is not None:
                 self._last_event = event_id
+            row = self.rows[number]
+            row.events.append(event)
+        self._take(number, event)
+
+    def _take(self, number: int, event: Event) -> None:
+        row = self.rows[number]
+        with self._lock:
             is_new = event.op in row.open_ops
             if isinstance(event, OpDone | OpFailed):
                 row.open_ops.discard(event.op)
+            if not row.open_ops:
+                row.events = []
         if is_new:
             row.row.sink(event)
-
-    def _after_break(self, error: RefusedError | UnreachableError, tries: int) -> int:
-        """How often it was tried now.
-
-        Raises:
-            SglangLiteError: there is no use in another try.
-        """
-        if isinstance(error, RefusedError):
-            status = error.answer.status
-            if status == 404 and self._name is not None:
-                self._name = None
-                return max(tries, 1)
-            if status != 503:
-                raise self._error_of(error.answer, "running rows")
-        if tries + 1 >= len(self._retries_s):
-            raise error
-        return tries + 1

@@ -13,13 +13,15 @@ from sglang_lite.lang.backends.http_client import Answer, RefusedError, Unreacha
 class Patience:
     """`total_s`: of a server that does not answer; one that answers 503 (it loads, or is full) gets `busy_times` as much.
 
-    Pauses begin with `first_s` and double up to `most_s`.
+    Pauses begin with `first_s` and double up to `most_s`. `max_vain`: so often a program is given to servers that lose it
+    before anything new came of it (it may be what ends them).
     """
 
     total_s: float = 60.0
     first_s: float = 0.1
     most_s: float = 4.0
     busy_times: int = 5
+    max_vain: int = 10
 
 
 class Retries:
@@ -29,12 +31,19 @@ class Retries:
         self._patience = patience
         self._since_s: float | None = None
         self._num = 0
+        self._num_vain = 0
         self.pause_s = 0.0
         """Before the next try."""
 
-    def worked(self) -> None:
-        """Something came from the server: what was before is forgotten."""
+    def opened(self) -> None:
+        """A server has taken the program."""
+        self._num_vain += 1
+
+    def heard(self, *, is_new: bool) -> None:
+        """Something came from the server; `is_new`: that no server had told before."""
         self._since_s, self._num, self.pause_s = None, 0, 0.0
+        if is_new:
+            self._num_vain = 0
 
     def broke(self, error: UnreachableError | RefusedError) -> None:
         """A try came to nothing; the next one has its `pause_s`.
@@ -42,6 +51,10 @@ class Retries:
         Raises:
             ExecutionError: it was tried for long enough.
         """
+        if self._num_vain >= self._patience.max_vain:
+            raise ExecutionError(
+                f"{error} ({self._num_vain} times the program was given to a server that lost it; it may be what ends it)"
+            ) from error
         now_s = asyncio.get_running_loop().time()
         if self._since_s is None:
             self._since_s = now_s

@@ -181,7 +181,7 @@ class StrictProgram:
             case TextOp(text=text):
                 self._add(op, branch, text)
             case RoleBeginOp(role=role, fields=None):
-                self._add(op, branch, self._prefix(branch, role))
+                self._add(op, branch, self._template.begin(role, branch.turns))
                 branch.role = role
                 branch.turns.append(role)
             case RoleEndOp():
@@ -206,19 +206,6 @@ class StrictProgram:
         branch.pieces.append(_Piece(text))
         self._texts[op.id] = text
         self._sink(OpDone(op.id, text))
-
-    def _prefix(self, branch: _Branch, role: str) -> str:
-        template = self._template
-        before = ""
-        if role != "system" and not branch.turns and template.default_system_prompt is not None:
-            begin, end = template.role_text("system")
-            before = f"{begin}{template.default_system_prompt}{end}"
-        if template.merges_system:
-            if role == "system" and not branch.turns:
-                return template.role_text("user")[0] + template.role_text("system")[0]
-            if role == "user" and branch.turns == ["system"]:
-                return before
-        return before + template.role_text(role)[0]
 
     def _request(self, op: GenOp | SelectOp, branch: _Branch, sent: list[Op]) -> None:
         """A branch of its own from the empty root: the whole text, in one piece, then the op."""

@@ -56,7 +56,7 @@ def tool_gen(gen: SglGen, tools: Any, tool_choice: Any) -> SglToolGen:
     what = f"making gen {gen.name!r}"
     if type(gen) is not SglGen:
         raise RequestError(f"{what}: got tools and a type, retries, describe or check; expected one of them")
-    for name in ("regex", "json_schema", "dtype"):
+    for name in ("regex", "json_schema", "dtype", "ebnf", "structural_tag"):
         if getattr(gen, name) is not None:
             raise RequestError(f"{what}: got tools and {name}, expected one of them")
     found = read_tools(tools)

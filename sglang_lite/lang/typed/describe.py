@@ -49,8 +49,8 @@ def typed_gen(
     """
     what = f"making gen {gen.name!r}"
     if annotation is not None:
-        for name, value in (("json_schema", gen.json_schema), ("dtype", gen.dtype)):
-            if value is not None:
+        for name in ("json_schema", "dtype", "ebnf", "structural_tag"):
+            if (value := getattr(gen, name)) is not None:
                 raise RequestError(f"{what}: got type={name_of(annotation)} and {name}={value!r}, expected one of them")
         wanted = typed(annotation, regex=gen.regex, check=check)
     else:

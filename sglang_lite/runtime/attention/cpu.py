@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from sglang_lite.kernels.cpu.paged_attention import NO_SOFT_CAP, paged_attention, plan_tiles, scratch_floats
+from sglang_lite.kernels.cpu.features import has_half
+from sglang_lite.kernels.cpu.paged_attention import NO_SOFT_CAP, TILE_FIELDS, paged_attention, scratch_floats
 from sglang_lite.kernels.cpu.parallel_attention import paged_attention_on
+from sglang_lite.kernels.cpu.shared_tiles import plan_batch_tiles
 from sglang_lite.kernels.cpu.simd import LANES
 from sglang_lite.kernels.cpu.store_kv import store_kv
 from sglang_lite.kernels.cpu.threads import KernelThreads
@@ -25,26 +27,30 @@ class CpuAttention:
         """Bind to a pool.
 
         Args:
-            pool: keys and values, in main memory; head_dim a multiple of 16, page_size a divisor or multiple of 16.
+            pool: keys and values, float32 or float16 in main memory; head_dim a multiple of 16, page_size a divisor or multiple of 16.
             num_heads: query heads; a multiple of the pool's kv heads.
             threads: who computes.
 
         """
-        assert self.supports(pool.head_dim, pool.page_size), f"head_dim {pool.head_dim}, page_size {pool.page_size}"
+        assert self.supports(pool.head_dim, pool.page_size, pool.k.dtype), (
+            f"head_dim {pool.head_dim}, page_size {pool.page_size}, {pool.k.dtype}"
+        )
         self._pool = pool
         self._threads = threads
         self._group = num_heads // pool.num_kv_heads
-        self._k, self._v = pool.k.numpy(), pool.v.numpy()
+        self._item = pool.k.dtype.itemsize
+        self._k, self._v = _stored(pool.k), _stored(pool.v)
         size = scratch_floats(self._group, pool.head_dim)
         self._scratch = np.empty((threads.count, size), dtype=np.float32)
         self._batch: ForwardBatch | None = None
-        self._tiles = np.empty((0, 3), dtype=np.int32)
+        self._tiles = np.empty((0, TILE_FIELDS), dtype=np.int32)
         self._parallel = False
 
     @staticmethod
-    def supports(head_dim: int, page_size: int) -> bool:
-        """Whether the kernels take these sizes; where not, `TorchAttention` does."""
-        return head_dim % LANES == 0 and (LANES % page_size == 0 or page_size % LANES == 0)
+    def supports(head_dim: int, page_size: int, dtype: torch.dtype = torch.float32) -> bool:
+        """Whether the kernels take these sizes and keys and values of `dtype`; where not, `TorchAttention` does."""
+        known = dtype == torch.float32 or (dtype == torch.float16 and has_half())
+        return known and head_dim % LANES == 0 and (LANES % page_size == 0 or page_size % LANES == 0)
 
     def plan(self, fb: ForwardBatch) -> None:
         """See `AttentionBackend.plan`."""
@@ -56,7 +62,8 @@ class CpuAttention:
         pairs = int((extend * (host.seq_lens - extend // 2)).sum(dtype=np.int64))
         operations = 4 * pairs * self._group * self._pool.num_kv_heads * self._pool.head_dim
         self._parallel = self._threads.count > 1 and operations >= _WORTH_THREADS
-        self._tiles = plan_tiles(extend, self._pool.num_kv_heads, self._group)
+        rows = (host.q_starts, host.seq_lens, host.page_table)
+        self._tiles = plan_batch_tiles(*rows, fb.page_size, self._pool.num_kv_heads, self._group)
         self._batch = fb
 
     def forward(
@@ -66,7 +73,8 @@ class CpuAttention:
         assert self._batch is not None, "forward needs a plan: call plan(forward_batch) first"
         host = self._batch.host
         k_pages, v_pages = self._k[layer], self._v[layer]
-        store_kv(_numpy(k), _numpy(v), k_pages, v_pages, host.out_slots)
+        new_k, new_v = (k, v) if self._item == 4 else (_rounded(k), _rounded(v))
+        store_kv(_numpy(new_k), _numpy(new_v), k_pages, v_pages, host.out_slots)
         out = torch.empty(q.shape)
         batch = (host.page_table, host.q_starts, host.seq_lens, self._tiles)
         numbers = self._numbers(options)
@@ -76,13 +84,22 @@ class CpuAttention:
             paged_attention(_numpy(q), k_pages, v_pages, *batch, self._scratch[0], out.numpy(), *numbers)
         return out
 
-    def _numbers(self, options: LayerAttention) -> tuple[np.float32, int, np.float32]:
-        """Scale, window and soft cap as the kernel takes them."""
+    def _numbers(self, options: LayerAttention) -> tuple[np.float32, int, np.float32, int]:
+        """Scale, window, soft cap and bytes of a stored number as the kernel takes them."""
         scale = self._pool.head_dim**-0.5 if options.scale is None else options.scale
         soft_cap = NO_SOFT_CAP if options.soft_cap is None else np.float32(options.soft_cap)
-        return np.float32(scale), options.window or 0, soft_cap
+        return np.float32(scale), options.window or 0, soft_cap, self._item
 
 
 def _numpy(tensor: torch.Tensor) -> np.ndarray:
     """The tensor's memory as a contiguous array; copies only what is strided."""
     return tensor.contiguous().numpy()
+
+
+def _stored(pool: torch.Tensor) -> np.ndarray:
+    """A pool's memory; float16 under a name of two bytes that the compiler knows."""
+    return (pool if pool.dtype == torch.float32 else pool.view(torch.int16)).numpy()
+
+
+def _rounded(x: torch.Tensor) -> torch.Tensor:
+    return x.half().view(torch.int16)

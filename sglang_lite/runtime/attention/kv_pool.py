@@ -17,27 +17,35 @@ class KvPool:
     token by token. Memory is taken from the system when a page is first written.
 
     Attributes:
-        k: float32 [layers, pages, kv_heads, head_dim, page_size].
-        v: float32 [layers, pages, kv_heads, page_size, head_dim].
+        k: `dtype` [layers, pages, kv_heads, head_dim, page_size].
+        v: `dtype` [layers, pages, kv_heads, page_size, head_dim].
 
     """
 
     def __init__(
-        self, num_layers: int, num_pages: int, num_kv_heads: int, head_dim: int, page_size: int, device: str = "cpu"
+        self,
+        num_layers: int,
+        num_pages: int,
+        num_kv_heads: int,
+        head_dim: int,
+        page_size: int,
+        device: str = "cpu",
+        dtype: torch.dtype = torch.float32,
     ) -> None:
+        """Make an empty pool of numbers of `dtype`, float32 or float16."""
         assert num_pages >= 2, f"a pool needs the sink page and at least one more, got {num_pages}"
         self.num_layers = num_layers
         self.num_pages = num_pages
         self.num_kv_heads = num_kv_heads
         self.head_dim = head_dim
         self.page_size = page_size
-        self.k = _zeros((num_layers, num_pages, num_kv_heads, head_dim, page_size), device)
-        self.v = _zeros((num_layers, num_pages, num_kv_heads, page_size, head_dim), device)
+        self.k = _zeros((num_layers, num_pages, num_kv_heads, head_dim, page_size), device, dtype)
+        self.v = _zeros((num_layers, num_pages, num_kv_heads, page_size, head_dim), device, dtype)
 
     @staticmethod
-    def bytes_per_page(num_layers: int, num_kv_heads: int, head_dim: int, page_size: int) -> int:
-        """Memory of one page over all layers, keys and values together."""
-        return 2 * 4 * num_layers * num_kv_heads * head_dim * page_size
+    def bytes_per_page(num_layers: int, num_kv_heads: int, head_dim: int, page_size: int, item: int = 4) -> int:
+        """Memory of one page over all layers, keys and values together; a number has `item` bytes."""
+        return 2 * item * num_layers * num_kv_heads * head_dim * page_size
 
     def copy_slots(self, copies: Sequence[tuple[int, int, int]]) -> None:
         """Copy page heads in all layers: for each `(src_page, dst_page, n_tokens)` the first `n_tokens` tokens.
@@ -56,11 +64,11 @@ class KvPool:
             self.v[:, dst, :, :n] = values[:, i, :, :n]
 
 
-def _zeros(shape: tuple[int, ...], device: str) -> torch.Tensor:
+def _zeros(shape: tuple[int, ...], device: str, dtype: torch.dtype) -> torch.Tensor:
     """Zeros that cost no memory until written (numpy asks for cleared pages, torch writes them), aligned on the CPU."""
     if device != "cpu":
-        return torch.zeros(shape, device=device)
-    count = int(np.prod(shape))
-    flat = np.zeros(count + _ALIGN // 4, dtype=np.float32)
-    skip = -flat.ctypes.data % _ALIGN // 4
-    return torch.from_numpy(flat[skip : skip + count].reshape(shape))
+        return torch.zeros(shape, device=device, dtype=dtype)
+    n_bytes = int(np.prod(shape)) * dtype.itemsize
+    flat = np.zeros(n_bytes + _ALIGN, dtype=np.uint8)
+    skip = -flat.ctypes.data % _ALIGN
+    return torch.from_numpy(flat[skip : skip + n_bytes]).view(dtype).reshape(shape)

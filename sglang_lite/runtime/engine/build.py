@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from sglang_lite import env
 from sglang_lite.chat_formats.thinking import THINKING_FORMATS
 from sglang_lite.chat_formats.tools import tool_format
-from sglang_lite.errors import RequestError
 from sglang_lite.runtime.attention.kv_pool import KvPool
 from sglang_lite.runtime.config import EngineConfig
+from sglang_lite.runtime.engine.memory_plan import plan_for, read_sizes
 from sglang_lite.runtime.engine.model_executor import make_executor, open_source
+from sglang_lite.runtime.engine.notices import progress, tell
 from sglang_lite.runtime.engine.requests import Limits
 from sglang_lite.runtime.engine.resources import available_bytes, usable_cpus
 from sglang_lite.runtime.execution.grammar_backend import GrammarBackend, NativeBackend
@@ -67,15 +69,20 @@ def build_parts(config: EngineConfig) -> EngineParts:
         RequestError: the configuration does not fit this model or machine.
     """
     path = resolve_model(config.model_path or None, HuggingFaceHub()).path
-    source = open_source(path, config)
+    sizes = read_sizes(path)
+    memory = plan_for(config, sizes, available_bytes())
+    for line in memory.lines():
+        progress(line)
+    source = open_source(path, config, sizes.gguf)
     model = source.config
     tokenizer = load_tokenizer(path, env.cache_dir(), lambda _: source.metadata)
-    context = _context_length(config, model)
-    num_pages = _num_pages(config, model, context)
-    pool = KvPool(model.num_layers, num_pages + 1, model.num_kv_heads, model.head_dim, config.page_size)
+    context, num_pages = memory.context_length, memory.pool_tokens // config.page_size
+    kv_dtype = torch.float16 if memory.kv_bytes_per_number == 2 else torch.float32
+    pool = KvPool(model.num_layers, num_pages + 1, model.num_kv_heads, model.head_dim, config.page_size, dtype=kv_dtype)
     num_threads = config.num_threads or env.num_threads() or min(usable_cpus(), _MAX_DEFAULT_THREADS)
     _name_kernel_folder()
-    executor = make_executor(config, source, pool, num_threads, notice)
+    progress("loading the weights, compiling what is not compiled yet ...")
+    executor = make_executor(config, source, pool, num_threads, tell)
     eos_ids = frozenset(i for i in tokenizer.eos_ids if i < model.vocab_size)
     scheduler = _scheduler(config, model, tokenizer, context, num_pages, eos_ids)
     runner = ModelRunner(executor.model, executor.attention, pool, vocab_size=model.vocab_size, eos_ids=eos_ids)
@@ -93,7 +100,8 @@ def build_parts(config: EngineConfig) -> EngineParts:
         "executor": executor.name,
         "attention_backend": executor.attention_name,
         "chat_format": text.chat.format.to_json(),
-        "kv_bytes": pool_tokens * KvPool.bytes_per_page(model.num_layers, model.num_kv_heads, model.head_dim, 1),
+        "kv_bytes": memory.pool_bytes,
+        "plan": memory.to_dict(),
     }
 
     def statistics() -> dict[str, Any]:
@@ -116,40 +124,6 @@ def chat_of(config: EngineConfig, tokenizer: Tokenizer) -> ChatTemplate:
     if config.reasoning_parser is not None:
         chat.format = replace(chat.format, thinking=THINKING_FORMATS[config.reasoning_parser])
     return chat
-
-
-def notice(line: str) -> None:
-    """Tell the user about a long wait; on the screen, since a silent program looks hung."""
-    sys.stderr.write(f"sglang_lite: {line}\n")
-    sys.stderr.flush()
-
-
-def _context_length(config: EngineConfig, model: ModelConfig) -> int:
-    if config.context_length is None:
-        return model.max_position
-    if config.context_length > model.max_position:
-        raise RequestError(
-            f"configuring the engine: context_length={config.context_length}, the model was made for at most "
-            f"{model.max_position}; lower it"
-        )
-    return config.context_length
-
-
-def _num_pages(config: EngineConfig, model: ModelConfig, context: int) -> int:
-    """Pages of the KV pool, the sink page not counted: as asked for, or what the memory share holds."""
-    if config.max_total_tokens is not None:
-        pages = config.max_total_tokens // config.page_size
-        asked = f"max_total_tokens={config.max_total_tokens}"
-    else:
-        per_page = KvPool.bytes_per_page(model.num_layers, model.num_kv_heads, model.head_dim, config.page_size)
-        fit = int(available_bytes() * config.mem_fraction_static) // per_page
-        pages = min(fit, config.max_running_requests * -(-context // config.page_size))
-        asked = f"mem_fraction_static={config.mem_fraction_static}"
-    if pages < 1:
-        raise RequestError(
-            f"configuring the engine: {asked} leaves no room for one page of {config.page_size} tokens; raise it"
-        )
-    return pages
 
 
 def _scheduler(
@@ -240,7 +214,7 @@ def _token_vocab(tokenizer: Tokenizer) -> TokenVocab:
     from sglang_lite.kernels.cpu.jit import is_compiled, mark_compiled
 
     if not is_compiled("grammar"):
-        notice("compiling the grammar kernels (once for this machine, about 20 s)")
+        tell("compiling the grammar kernels (once for this machine, about 20 s)")
         compile_all()
         mark_compiled("grammar")
     ordinary = _ordinary_id(tokenizer)

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from sglang_lite.errors import EngineStoppedError, GrammarError, SglangLiteError
 from sglang_lite.request_tree import SamplingParams
+from sglang_lite.runtime.engine.request_metrics import RequestMetrics
 from sglang_lite.runtime.executor.ports import TextParts
 from sglang_lite.runtime.executor.tree_executor import TreeExecutor
 from sglang_lite.runtime.scheduler.loop import Runner, make_loop
@@ -31,6 +32,9 @@ from sglang_lite.runtime.scheduler.messages import (
 from sglang_lite.runtime.scheduler.scheduler import Scheduler
 
 logger = logging.getLogger(__name__)
+
+_SNAPSHOT_S = 0.1
+"""How old the counters that everybody may read get while steps run."""
 
 OutputHandler = Callable[[ReqOutput], None]
 
@@ -68,6 +72,10 @@ class EngineCore:
         self._waiting_calls: set[queue.SimpleQueue[Any]] = set()
         self._rids = itertools.count()
         self.num_steps = 0
+        self.metrics = RequestMetrics()
+        self.snapshot: dict[str, Any] = {}
+        """Counters as they were a moment ago; written by the engine's thread, read by any."""
+        self._snapshot_s = 0.0
         self._stopping = False
         self._death: EngineStoppedError | None = None
         self._lock = threading.Lock()
@@ -90,11 +98,15 @@ class EngineCore:
         Raises:
             EngineStoppedError: the engine has ended, or this process is a fork of the one it runs in.
         """
-        self.check_process()
         with self._lock:
-            if self._death is not None:
-                raise EngineStoppedError(str(self._death)) from self._death.__cause__
+            self.check_running()
             self._commands.put(command)
+
+    def check_running(self) -> None:
+        """Raise `EngineStoppedError` where commands come to nothing; waits for nothing."""
+        self.check_process()
+        if self._death is not None:
+            raise EngineStoppedError(str(self._death)) from self._death.__cause__
 
     def check_process(self) -> None:
         """Raise `EngineStoppedError` in a forked process."""
@@ -121,7 +133,8 @@ class EngineCore:
     def submit(self, req: AddReq, on_output: OutputHandler) -> None:
         """Queue a request (engine's thread only); its constraint is compiled beside the running steps."""
         self._handlers[req.rid] = on_output
-        self._came_s[req.rid] = time.perf_counter()
+        self._came_s[req.rid] = now = time.perf_counter()
+        self.metrics.came(req.rid, now)
         if not has_constraint(req):
             self._messages.append(req)
             return
@@ -187,6 +200,8 @@ class EngineCore:
     def _take_commands(self) -> None:
         """Run all waiting commands; with nothing to compute, wait for one."""
         block = not self.scheduler.has_work and not self._messages
+        if block or time.perf_counter() - self._snapshot_s > _SNAPSHOT_S:
+            self._take_snapshot()
         while True:
             try:
                 command = self._commands.get(block=block)
@@ -194,6 +209,13 @@ class EngineCore:
                 return
             command()
             block = False
+
+    def _take_snapshot(self) -> None:
+        self._snapshot_s = time.perf_counter()
+        self.snapshot = self.scheduler.statistics().to_dict() | {
+            "programs": self.executor.num_programs,
+            "requests": self.metrics.to_dict(),
+        }
 
     def _step(self) -> None:
         messages, self._messages = self._messages, []
@@ -212,6 +234,7 @@ class EngineCore:
             self._handlers.pop(out.rid, None)
             self._came_s.pop(out.rid, None)
             out = out._replace(queue_s=self._waited_s.pop(out.rid, None))
+        self.metrics.took(out, time.perf_counter())
         if handler is None:
             return
         try:

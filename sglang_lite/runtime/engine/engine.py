@@ -89,6 +89,14 @@ class Engine:
         """Steps done so far, and whether there is work; waits for nothing."""
         return self._core.num_steps, self._core.scheduler.has_work
 
+    def snapshot(self) -> dict[str, Any]:
+        """The counters of a moment ago; waits for nothing. See `SchedulerStatistics` and `RequestMetrics`."""
+        return self._core.snapshot
+
+    def check_running(self) -> None:
+        """Raise `EngineStoppedError` where nothing runs any more; waits for nothing."""
+        self._core.check_running()
+
     def calls(self) -> dict[str, Callable[..., Any]]:
         """Functions that another process may call by name: arguments and results are plain data."""
         return {
@@ -124,6 +132,7 @@ class Engine:
         stream: bool = False,
         rid: str | Sequence[str] | None = None,
         priority: int | None = None,
+        cache_salt: str | None = None,
         **other_inputs: Any,
     ) -> Reply | list[Reply] | Iterator[Reply]:
         """Generate for one prompt or a list of prompts (text or token ids).
@@ -141,7 +150,7 @@ class Engine:
         logprob = logprob_params(
             return_logprob, logprob_start_len, top_logprobs_num, token_ids_logprob, return_text_in_logprobs
         )
-        requests, is_single = self._build(prompt, input_ids, sampling_params, logprob, rid, priority)
+        requests, is_single = self._build(prompt, input_ids, sampling_params, logprob, rid, priority, cache_salt)
         if stream:
             return self._stream(requests, is_single)
         return self._generate(requests, is_single)
@@ -159,6 +168,7 @@ class Engine:
         stream: bool = False,
         rid: str | Sequence[str] | None = None,
         priority: int | None = None,
+        cache_salt: str | None = None,
         **other_inputs: Any,
     ) -> Awaitable[Reply | list[Reply] | AsyncIterator[Reply]]:
         """As `generate`, for `await`; with `stream` the awaited value is an async iterator."""
@@ -166,7 +176,7 @@ class Engine:
         logprob = logprob_params(
             return_logprob, logprob_start_len, top_logprobs_num, token_ids_logprob, return_text_in_logprobs
         )
-        requests, is_single = self._build(prompt, input_ids, sampling_params, logprob, rid, priority)
+        requests, is_single = self._build(prompt, input_ids, sampling_params, logprob, rid, priority, cache_salt)
         return replies_of(self, requests, is_single, stream=stream)
 
     def abort(self, rid: str) -> None:
@@ -255,9 +265,12 @@ class Engine:
         logprob: LogprobParams | None,
         rid: str | Sequence[str] | None,
         priority: int | None = None,
+        cache_salt: str | None = None,
     ) -> tuple[list[GenerateRequest], bool]:
         self._core.check_process()
-        return build_requests(self.tokenizer, self._parts.limits, prompt, input_ids, params, logprob, rid, priority)
+        return build_requests(
+            self.tokenizer, self._parts.limits, prompt, input_ids, params, logprob, rid, priority, cache_salt
+        )
 
     def submit(
         self, requests: Sequence[GenerateRequest], mailbox: Mailbox, *, stream: bool, lease: str | None = None
@@ -280,6 +293,7 @@ class Engine:
                 lease=lease,
                 next_use=PINNED_NEXT_USE if lease is not None else 0,
                 priority=request.priority,
+                namespace=request.cache_salt,
             )
             generation = Generation(rid, len(request.input_ids), text.visible_bytes)
             deliver = mailbox.deliverer(index)

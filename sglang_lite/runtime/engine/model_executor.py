@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from sglang_lite import env
+from sglang_lite.errors import RequestError
 from sglang_lite.runtime.attention.base import AttentionBackend
 from sglang_lite.runtime.attention.kv_pool import KvPool
 from sglang_lite.runtime.attention.torch_ref import TorchAttention
@@ -16,7 +19,8 @@ from sglang_lite.runtime.config import EngineConfig
 from sglang_lite.runtime.execution.model_runner import CausalModel
 from sglang_lite.runtime.model.config import ModelConfig
 from sglang_lite.runtime.model.gguf_file import GgufFile
-from sglang_lite.runtime.model.loader import load_model, open_gguf
+from sglang_lite.runtime.model.loader import gguf_weights, load_model, open_folder, open_gguf
+from sglang_lite.runtime.model.weight_names import WeightSource
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +33,7 @@ class OpenedModel:
         path: file or folder.
         config: its sizes.
         metadata: a GGUF file's; empty for a folder.
-        gguf: the file, if the native step may run it.
+        weights: what the native step packs, if it may run the model.
         module: the torch modules, if they are loaded already.
 
     """
@@ -37,7 +41,7 @@ class OpenedModel:
     path: Path
     config: ModelConfig
     metadata: dict[str, Any]
-    gguf: GgufFile | None
+    weights: WeightSource | None
     module: CausalModel | None
 
 
@@ -51,16 +55,26 @@ class ModelExecutor:
     attention_name: str
 
 
-def open_source(path: Path, config: EngineConfig) -> OpenedModel:
+def open_source(path: Path, config: EngineConfig, opened: tuple[GgufFile, ModelConfig] | None = None) -> OpenedModel:
     """Read what is needed to size the engine; weights only where torch modules are sure to be used.
+
+    `opened`: the file, where it is open already.
 
     Raises:
         ModelLoadError: the model is missing or damaged.
 
     """
     if config.dtype == "auto" and config.attention_backend != "torch_ref" and path.is_file():
-        file, model = open_gguf(path)
-        return OpenedModel(path, model, file.metadata, file, None)
+        if config.quantization is not None:
+            raise RequestError(
+                f"loading {path}: quantization={config.quantization!r}, but a GGUF file brings its own quantisation;"
+                " leave it out"
+            )
+        file, model = opened or open_gguf(path)
+        return OpenedModel(path, model, file.metadata, gguf_weights(file, model), None)
+    if config.quantization is not None:
+        weights, model = open_folder(path)
+        return OpenedModel(path, model, {}, replace(weights, int8=True), None)
     loaded = load_model(path, config.dtype)
     return OpenedModel(path, loaded.config, loaded.metadata, None, loaded.module)
 
@@ -69,14 +83,19 @@ def make_executor(
     config: EngineConfig, source: OpenedModel, pool: KvPool, num_threads: int, notice: Callable[[str], None]
 ) -> ModelExecutor:
     """Choose and build; the kernels' cache folder must be named already. Says in one log line what it chose and why."""
-    if source.gguf is not None:
+    if source.weights is not None:
         from sglang_lite.kernels.cpu.step_team import StepTeam  # kernels: only after prepare_cache
         from sglang_lite.runtime.execution.native_step import build_native
 
-        native = build_native(source.gguf, source.config, pool, StepTeam(num_threads), env.cache_dir(), notice)
+        native = build_native(source.weights, source.config, pool, StepTeam(num_threads), env.cache_dir(), notice)
         if not isinstance(native, str):
             logger.info("%s runs as one native call a step on up to %d threads", source.path.name, num_threads)
             return ModelExecutor(native, TorchAttention(pool), "native", "native")
+        if config.quantization is not None:
+            raise RequestError(
+                f"loading {source.path}: quantization={config.quantization!r} needs the native step, and {native};"
+                " leave it out"
+            )
         logger.info("%s runs on torch modules in float32: %s", source.path.name, native)
     module = source.module or load_model(source.path, config.dtype).module
     attention = _attention(config, source.config, pool, num_threads, notice)
@@ -94,12 +113,13 @@ def _attention(
     from sglang_lite.kernels.cpu.warmup import warm_up  # kernels: only after prepare_cache
     from sglang_lite.runtime.attention.cpu import CpuAttention
 
-    if not CpuAttention.supports(model.head_dim, config.page_size):
+    if not CpuAttention.supports(model.head_dim, config.page_size, pool.k.dtype):
         logger.warning(
-            "head_dim %d with pages of %d has no CPU kernel; plain torch attention is used (slower)",
+            "head_dim %d with pages of %d in %s has no CPU kernel; plain torch attention is used (slower)",
             model.head_dim,
             config.page_size,
+            pool.k.dtype,
         )
         return TorchAttention(pool)
-    warm_up(notice)
+    warm_up(notice, half=pool.k.dtype == torch.float16)
     return CpuAttention(pool, model.num_heads, threads)

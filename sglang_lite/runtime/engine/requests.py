@@ -16,7 +16,7 @@ Params: TypeAlias = SamplingParams | Mapping[str, Any] | None
 @dataclass(frozen=True, slots=True)
 class GenerateRequest:
     """One request as the client asked for it: token ids, sampling (`n` is 1), log-probabilities, its id and priority if
-    it chose them.
+    it chose them. `cache_salt`: it shares cached prefixes with requests of the same one only.
     """
 
     input_ids: tuple[int, ...]
@@ -24,6 +24,7 @@ class GenerateRequest:
     logprob: LogprobParams | None = None
     rid: str | None = None
     priority: int | None = None
+    cache_salt: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,7 @@ def build_requests(
     logprob: LogprobParams | None,
     rid: str | Sequence[str] | None,
     priority: int | None = None,
+    cache_salt: str | None = None,
 ) -> tuple[list[GenerateRequest], bool]:
     """One request per prompt and sample, in order; and whether the caller gave a single prompt with one sample.
 
@@ -78,7 +80,8 @@ def build_requests(
         for sample in range(sampling.n):
             seed = None if sampling.seed is None else sampling.seed + sample
             sample_rid = own_rid if own_rid is None or sampling.n == 1 else f"{own_rid}-{sample}"
-            requests.append(GenerateRequest(ids, sampling.with_(n=1, seed=seed), logprob, sample_rid, priority))
+            own = sampling.with_(n=1, seed=seed)
+            requests.append(GenerateRequest(ids, own, logprob, sample_rid, priority, cache_salt or ""))
     return requests, is_single
 
 

@@ -162,6 +162,17 @@ class Branch:
         needs_bos = not self.ids and tokenizer.needs_bos(open_ids, from_template=self._starts_with_role)
         return len(self.ids) + len(open_ids) + needs_bos
 
+    def peek(self, tokenizer: Tokenizer) -> tuple[int, ...]:
+        """All ids of the branch as they would be if the open span ended here, which stays open.
+
+        Where a template has the dialogue otherwise than it was written, `flush` will give others.
+        """
+        ids = tokenizer.encode_pieces(self._pieces, previous_id=self.ids[-1] if self.ids else None)
+        begin: list[int] = []
+        if not self.ids and tokenizer.bos_id is not None:
+            begin = [tokenizer.bos_id] if tokenizer.needs_bos(ids, from_template=self._starts_with_role) else []
+        return (*self.ids, *begin, *ids)
+
     def flush(self, tokenizer: Tokenizer) -> tuple[int, ...]:
         """Tokenise the open span; returns all ids of the branch.
 

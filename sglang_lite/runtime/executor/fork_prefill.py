@@ -8,6 +8,7 @@ from sglang_lite.request_tree import GenOp, SamplingParams, SelectOp
 from sglang_lite.runtime.executor.branch import Branch
 from sglang_lite.runtime.executor.leases import BranchLeases
 from sglang_lite.runtime.executor.ports import RequestPort
+from sglang_lite.runtime.text.tokenizer import Tokenizer
 from sglang_lite.runtime.scheduler.messages import AbortReq, AddReq, ReqOutput
 
 MIN_SHARED_TOKENS = 8
@@ -20,31 +21,34 @@ class ForkPrefills:
     """The prefills of one program that are under way.
 
     A row in flight shares whole pages only once they are computed, and its last page not before it ends. So children that
-    start side by side would each compute the end of what they share; a request that ends at the fork gives them all of it.
+    start side by side would each compute the end of what they share; a request that ends where they part gives them all
+    of it: what was before the fork, and how their own texts begin alike.
     """
 
     def __init__(
         self,
         number: int,
         port: RequestPort,
+        tokenizer: Tokenizer,
         leases: BranchLeases,
         go_on: Callable[[Sequence[Branch]], None],
     ) -> None:
         self._number = number
         self._port = port
+        self._tokenizer = tokenizer
         self._leases = leases
         self._go_on = go_on
         self._waiting: dict[str, list[Branch]] = {}
 
     def begin(self, branch: Branch, children: Sequence[Branch]) -> bool:
-        """Start the prefill of what `children`, just born, share with `branch`; False: there is no use in one.
+        """Start the prefill of what `children`, just born, share; False: there is no use in one.
 
-        The children wait until it has ended.
+        The ops of the children that need no request have been executed. They wait until it has ended.
         """
         runners = [child for child in children if any(isinstance(op, GenOp | SelectOp) for op in child.queue)]
         if len(runners) < 2:
             return False
-        ids = tuple(branch.ids)
+        ids = self._shared(branch, runners)
         if len(ids) - branch.computed_len < MIN_SHARED_TOKENS:
             return False
         lease, next_use = self._leases.needed(branch)
@@ -61,10 +65,23 @@ class ForkPrefills:
             child.is_born = False
             child.has_run = True
             child.computed_len = len(ids)
-        branch.computed_len = len(ids)
+        branch.computed_len = min(len(branch.ids), len(ids))
         self._waiting[req.rid] = list(children)
         self._port.submit(req, self._on_output)
         return True
+
+    def _shared(self, branch: Branch, runners: Sequence[Branch]) -> tuple[int, ...]:
+        """The ids with which all `runners` begin, `branch`'s at least; those that stand at a request next part later.
+
+        The last token of a prompt is left out: each request computes it, since its distribution is wanted.
+        """
+        if not all(isinstance(child.queue[0], GenOp | SelectOp) for child in runners):
+            return tuple(branch.ids)
+        prompts = [child.peek(self._tokenizer) for child in runners]
+        low, high = min(prompts), max(prompts)  # what these two share, all between them do
+        most = max(len(branch.ids), min(map(len, prompts)) - 1)
+        same = next((n for n, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), len(low))
+        return low[: min(same, most)]
 
     def _on_output(self, out: ReqOutput) -> None:
         if out.finished is None or (children := self._waiting.pop(out.rid, None)) is None:

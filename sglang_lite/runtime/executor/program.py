@@ -43,6 +43,9 @@ from sglang_lite.runtime.executor.runs import Runs
 
 logger = logging.getLogger(__name__)
 
+_WITHOUT_REQUEST = (TextOp, RoleBeginOp, RoleEndOp, TemplateOp)
+"""Ops that only add to their branch."""
+
 
 class RunningProgram:
     """Executes the ops of one program, branch by branch; every op ends in exactly one `OpDone` or `OpFailed`.
@@ -69,7 +72,7 @@ class RunningProgram:
         self._branches: dict[int, Branch] = {0: Branch(0, None)}
         self._leases = BranchLeases(name, tickets, port.send)
         self._runs = Runs(self, seed, number, port, text, self._leases)
-        self._prefills = ForkPrefills(number, port, self._leases, self._go_on)
+        self._prefills = ForkPrefills(number, port, text.tokenizer, self._leases, self._go_on)
         self._joins = Joins(self, self._branches, self._vote_of)
         self._refs = Refs(self)
         self._ready: deque[Branch] = deque()
@@ -181,9 +184,9 @@ class RunningProgram:
             self._ready.extend(self._joins.settle_texts())
         return bool(self._ready)
 
-    def _run_ops(self, branch: Branch) -> None:
-        """Run ops of `branch` until one has to wait."""
-        while branch.queue and branch.running is None and branch.is_born:
+    def _run_ops(self, branch: Branch, kinds: tuple[type[Op], ...] = (Op,)) -> None:
+        """Run ops of `branch` until one has to wait or is of none of the `kinds`."""
+        while branch.queue and branch.running is None and branch.is_born and isinstance(branch.queue[0], kinds):
             op = branch.queue.popleft()
             if branch.failed is not None:
                 for child in self._skip(branch, op):
@@ -231,6 +234,7 @@ class RunningProgram:
                 born = [self._branches[child] for child in children]
                 for child in born:
                     child.copy_from(branch, self._text.tokenizer)
+                    self._run_ops(child, _WITHOUT_REQUEST)
                 if not self._prefills.begin(branch, born):
                     self._advance(*born)
             case JoinOp():

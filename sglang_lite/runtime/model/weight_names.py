@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sglang_lite.runtime.model.config import ModelConfig
+from sglang_lite.runtime.model.tensors import TensorSource
 from sglang_lite.runtime.model.weights import WeightPart, interleaved_order
 
 
@@ -79,6 +80,24 @@ GEMMA2_FOLDER_NAMES = Names(*_FOLDER, _GEMMA2_FOLDER_PARTS, norm_plus=1.0)
 LLAMA_GGUF_NAMES = Names(*_GGUF, _GGUF_PARTS, freq_factors="rope_freqs.weight", interleaved=True)
 GGUF_NAMES = Names(*_GGUF, _GGUF_PARTS, freq_factors="rope_freqs.weight")
 GEMMA2_GGUF_NAMES = Names(*_GGUF, _GEMMA2_GGUF_PARTS)
+
+
+@dataclass(frozen=True)
+class WeightSource:
+    """A model file or folder opened for whoever packs weights.
+
+    Attributes:
+        tensors: the file or folder.
+        names: what it calls them.
+        int8: its matrices are rounded to int8 in groups of 32 (Q8_0); False: they stay as they are stored.
+        ignored: tensors that no weight is made from and that change no result.
+
+    """
+
+    tensors: TensorSource
+    names: Names
+    int8: bool = False
+    ignored: frozenset[str] = frozenset()
 
 
 def weight_parts(config: ModelConfig, names: Names) -> Iterator[WeightPart]:

@@ -77,9 +77,33 @@ class Committer:
         """End a request wherever it is outside the queue: its memory is free, its one terminal message is due."""
         assert req.finished_reason is None, f"request {req.rid!r} ends twice, first by {req.finished_reason}"
         if req.hold is not None:
+            req.computed_len = req.hold.committed_len
             self._live.drop(req, keep_prefix=reason.error is None)
         req.finished_reason = reason
         self._emit(req, news)
+
+    def close(self, req: Req) -> bool:
+        """Take the tokens that are forced up to the request's end, if they are: nothing is computed for them.
+
+        The branch's next request computes them together with the text that follows. Not where their log-probabilities, or
+        those of the prompt, are asked for.
+        """
+        if not req.samples or req.logprob is not None:
+            return False
+        rules = req.text.rules
+        run = req.jump.closing_run(req.grammar, req.add.input_ids, req.tokens_left, rules.vocab_size)
+        if not run:
+            return False
+        accepted = req.text.accept(run, req.grammar)
+        assert accepted.reason is not None, f"request {req.rid!r} is forced to its end by {run} and did not end"
+        new_ids = tuple(run[: accepted.num_tokens])
+        req.append(new_ids)
+        req.sent_tokens += len(new_ids)
+        req.jump.num_kept += len(new_ids)
+        self.num_forced += len(new_ids)
+        self.num_output += len(new_ids)
+        self.finish(req, accepted.reason, News(new_ids, accepted.new_bytes, num_forced=len(new_ids)))
+        return True
 
     def fail(self, req: Req, error: ExecutionError, news: News = NO_NEWS) -> None:
         """End a request with an error of its own; text that was held back for a stop string is shown."""
@@ -147,6 +171,7 @@ class Committer:
             self.fail(req, result.error, news)
         else:
             self._emit(req, news)
+            self.close(req)
 
     def _count_forced(self, row: BatchRow, result: RowResult, num_taken: int) -> int:
         """How many of the tokens taken were forced; updates the counts."""

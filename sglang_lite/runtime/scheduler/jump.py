@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from sglang_lite.runtime.scheduler.messages import GrammarCursor
 from sglang_lite.sampling_params import JumpForward
 
@@ -60,6 +62,26 @@ class JumpState:
         """As `next_run`, where only tokens that are sure to be taken count."""
         return self.next_run(grammar, prompt_ids) if self.is_given else []
 
+    def closing_run(
+        self, grammar: GrammarCursor | None, prompt_ids: Sequence[int], tokens_left: int, vocab_size: int
+    ) -> list[int]:
+        """The forced tokens up to the request's end, where they reach it and are sure to be taken; [] where not.
+
+        They need not be computed: whatever the model would say, they are its output. In mode `verify` they are sure where each
+        of them is the only legal token.
+        """
+        if self.mode == "off" or grammar is None or tokens_left <= 0:
+            return []
+        run = grammar.jump_forward(prompt_ids[-_CONTEXT:])[:tokens_left]
+        if not run:
+            return []
+        twin = grammar.fork()
+        for token in run:
+            if not self.is_given and not _is_only_one(twin, token, vocab_size):
+                return []
+            twin.accept_token(token)
+        return run if len(run) == tokens_left or twin.has_only_end else []
+
     def note(self, num_guessed: int, num_kept: int) -> None:
         """A row with `num_guessed` guesses came back; the first `num_kept` stand."""
         self.num_rejected += num_guessed - num_kept
@@ -72,3 +94,11 @@ class JumpState:
         else:
             self._wait = min(1 << self._failures, MAX_WAIT)
             self._failures += 1
+
+
+def _is_only_one(grammar: GrammarCursor, token: int, vocab_size: int) -> bool:
+    """`token` is legal, and no other one."""
+    mask = np.zeros((1, -(-vocab_size // 32)), dtype=np.int32)
+    grammar.fill_bitmask(mask)
+    words = mask.view(np.uint32)[0]
+    return int(words[token // 32]) == 1 << token % 32 and int(np.count_nonzero(words)) == 1

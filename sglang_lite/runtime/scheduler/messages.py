@@ -154,7 +154,8 @@ class TokenLogprob:
 class Usage:
     """Token counts of one request; `computed_tokens`: prompt tokens whose KV was computed, recomputation included.
 
-    `evicted_pages`: pages of the cache that were given up for it.
+    `evicted_pages`: pages of the cache that were given up for it. `known_len`: how many leading tokens of prompt and output
+    had their KV at its end: without the last token, and without those that a constraint forced up to the end.
     """
 
     prompt_tokens: int
@@ -164,6 +165,7 @@ class Usage:
     forced_tokens: int = 0
     retractions: int = 0
     evicted_pages: int = 0
+    known_len: int = 0
 
 
 class ReqOutput(NamedTuple):

@@ -66,6 +66,7 @@ class Req:
         num_pending: output tokens that rows in flight will give.
         fill_len: tokens known when it was admitted; up to there it is prefilling.
         input_logprobs: of the prompt positions from `logprob.start_len` on, as far as they are computed.
+        computed_len: at its end, how many of its leading tokens have KV; the rest was not needed any more.
         num_drafted: guessed tokens in the row in flight; they are among `num_pending` and `planned_len`, which are upper
             bounds while it is not 0.
         jump: how it treats forced tokens.
@@ -99,6 +100,7 @@ class Req:
         self.planned_len = 0
         self.num_pending = 0
         self.num_drafted = 0
+        self.computed_len = 0
         self.jump = JumpState(jump_forward)
         self.sent_tokens = 0
         self.input_logprobs: list[TokenLogprob] = []
@@ -227,4 +229,5 @@ class Req:
             forced_tokens=self.jump.num_kept,
             retractions=self.counts.retractions,
             evicted_pages=self.counts.evicted_pages,
+            known_len=self.computed_len,
         )

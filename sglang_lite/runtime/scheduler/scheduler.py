@@ -218,6 +218,9 @@ class Scheduler:
         except RequestError as error:
             self._refuse(add, error)
             return
+        if self._commit.close(req):
+            self._reqs[add.rid] = req
+            return
         if not self._has_place(req):
             error = QueueFullError(
                 f"adding request {add.rid!r}: {self._queue.num_queued} requests wait already, max_queued_requests="
@@ -274,9 +277,11 @@ class Scheduler:
             error = message.error or RequestError(f"request {message.rid!r}: its grammar could not be compiled")
             self._commit.finish(req, FinishReason("abort", error=error))
             return
+        self._queue.remove(req)
         req.grammar = message.grammar
         req.waits_for_grammar = False
-        self._queue.add(req)
+        if not self._commit.close(req):
+            self._queue.add(req)
 
     def _make_batch(self) -> ScheduleBatch:
         """The rows that fit now, by the order of choice."""

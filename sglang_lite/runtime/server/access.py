@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from sglang_lite.runtime.server.asgi import App, Message, Receive, Scope, Send, headers_of, send_json
-from sglang_lite.runtime.server.errors import CLIENT_GONE, HttpError, error_body, is_openai_path
+from sglang_lite.runtime.server.errors import CLIENT_GONE, HttpError, body_for
 
 logger = logging.getLogger("sglang_lite.server.access")
 
@@ -56,7 +56,7 @@ class AccessLog:
             logger.exception("request id=%s failed", request_id.decode())
             if not status:
                 error = HttpError(500, "an internal error; the server's log has it")
-                await send_json(noting, 500, error_body(error, is_openai=is_openai_path(scope["path"])))
+                await send_json(noting, 500, body_for(error, scope["path"]))
         finally:
             self.in_flight -= 1
             self.num_requests += 1

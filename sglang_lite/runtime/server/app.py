@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
 
 from sglang_lite.runtime.server.access import AccessLog
+from sglang_lite.runtime.server.anthropic_messages import anthropic_routes
 from sglang_lite.runtime.server.asgi import App, Receive, Scope, Send
 from sglang_lite.runtime.server.auth import OPEN_PATHS, KeyCheck, KeyRing
 from sglang_lite.runtime.server.config import ServerConfig
@@ -21,6 +22,7 @@ from sglang_lite.runtime.server.operations import operation_routes
 from sglang_lite.runtime.server.program_routes import program_routes
 from sglang_lite.runtime.server.programs import ProgramTable
 from sglang_lite.runtime.server.recent_programs import RecentPrograms
+from sglang_lite.runtime.server.responses import responses_routes
 from sglang_lite.runtime.server.service import Service
 from sglang_lite.runtime.server.viewer import PAGE_PATHS, viewer_routes
 from sglang_lite.runtime.server.viewer_access import ViewerAccess
@@ -100,6 +102,8 @@ def create_app(engine: EnginePort, config: ServerConfig, stands_s: Callable[[], 
         native_routes(service),
         completion_routes(service),
         chat_routes(service),
+        responses_routes(service),
+        anthropic_routes(service),
         program_routes(service, programs),
         viewer_routes(service, access, recent),
     ):

@@ -8,7 +8,7 @@ from hashlib import sha256
 from typing import Any
 
 from sglang_lite.runtime.server.asgi import App, Receive, Scope, Send, headers_of, send_json
-from sglang_lite.runtime.server.errors import HttpError, error_body, is_openai_path
+from sglang_lite.runtime.server.errors import HttpError, body_for, is_anthropic_path
 
 OPEN_PATHS = frozenset({"/health", "/livez", "/readyz"})
 """What answers without a key: probes, which tell nothing but a status."""
@@ -59,6 +59,8 @@ class KeyCheck:
         """Let a request through or refuse it."""
         if scope["type"] == "http" and not self._keys.is_open and scope["path"] not in self._open_paths:
             authorization = headers_of(scope, b"authorization")
+            if not authorization and is_anthropic_path(scope["path"]):  # where that API has its key
+                authorization = [b"Bearer " + key for key in headers_of(scope, b"x-api-key")]
             if not self._keys.accepts(authorization):
                 await send_json(send, 401, _refusal(scope["path"]), [(b"www-authenticate", b"Bearer")])
                 return
@@ -71,4 +73,4 @@ def _refusal(path: str) -> dict[str, Any]:
         "no valid API key was sent; send 'Authorization: Bearer KEY' with one of the server's keys",
         code="invalid_api_key",
     )
-    return error_body(error, is_openai=is_openai_path(path))
+    return body_for(error, path)

@@ -2,80 +2,101 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from sglang_lite.chat_formats.adapt import adapt
 from sglang_lite.errors import RequestError
 from sglang_lite.runtime.server.service import with_bos
 from sglang_lite.runtime.text.chat import ChatTemplate
+from sglang_lite.runtime.text.chat_pieces import Piece
 from sglang_lite.runtime.text.tokenizer import Tokenizer
 
 Messages = Sequence[dict[str, Any]]
-Piece = tuple[str, bool]
+
+_ANSWER = "\ue000answer\ue001"  # stands for an answer that was begun; no template tests for it
 
 
 def chat_ids(
     tokenizer: Tokenizer,
     chat: ChatTemplate,
     messages: Messages,
-    variables: dict[str, Any] | None,
+    variables: Mapping[str, Any] | None,
     *,
-    continue_final: bool,
+    continue_final: bool = False,
+    tools: Sequence[Mapping[str, Any]] | None = None,
 ) -> list[int]:
-    """The prompt's ids.
-
-    A template that writes turn by turn is written that way, with contents that are never parsed for special tokens. Of any
-    other the whole text is taken, and contents that hold the text of a special token are refused.
+    """The prompt's ids: those of the template's text, except that what messages, tools and variables say is only text.
 
     Args:
         continue_final: the last message, the assistant's, is the beginning of the answer.
+        tools: in OpenAI's form; see `adapt` for templates that show none.
 
     Raises:
-        RequestError: the template refuses the messages (its own words), or see above.
+        RequestError: the template refuses the messages (its own words), or a call in them is malformed.
     """
     if continue_final and messages[-1]["role"] != "assistant":
         raise RequestError("reading the request: continue_final_message, but the last message is not the assistant's")
+    guard = tokenizer.guard
+    shown, shown_tools = adapt(guard.guarded(messages), guard.guarded(tools), chat.format)
+    given = {**guard.guarded(variables or {}), **shown_tools}
+    begun = ""
     if continue_final:
-        pieces = None if variables else _pieces(chat, messages, continue_final=True)
-        if pieces is None:
+        begun = shown[-1].get("content") or ""
+        shown = [*shown[:-1], {**shown[-1], "content": _ANSWER}]
+    text = chat.render(shown, not continue_final, given)
+    if continue_final:
+        before = text.partition(_ANSWER)[0]
+        contents = [str(message.get("content") or "").strip() for message in shown[:-1]]
+        if text.count(_ANSWER) != 1 or any(content not in before for content in contents):
             raise RequestError(
-                "reading the request: continue_final_message needs a template that writes turn by turn, without "
-                "chat_template_kwargs; leave it out"
+                "reading the request: continue_final_message needs a template that shows the last message once, and "
+                "behind the others; leave it out"
             )
-    else:
-        text = chat.render(messages, True, variables)
-        pieces = None if variables else _pieces(chat, messages, continue_final=False)
-        if pieces is None or "".join(piece for piece, _ in pieces) != text:
-            _refuse_special(tokenizer, messages)
-            pieces = [(text, True)]
+        text = before + begun
+    pieces: list[Piece] = guard.pieces(text)
     return with_bos(tokenizer, tokenizer.encode_pieces(pieces), from_template=True)
 
 
-def _pieces(chat: ChatTemplate, messages: Messages, *, continue_final: bool) -> list[Piece] | None:
-    """(text, may hold special tokens) of the whole prompt; None: the template does not write turn by turn."""
-    history: list[tuple[str, str]] = []
-    pieces: list[Piece] = []
-    try:
-        for number, message in enumerate(messages):
-            role, content = message["role"], message["content"]
-            is_open = continue_final and number == len(messages) - 1
-            pieces.append((chat.role_begin(history, role, closed=not is_open), True))
-            pieces.append((content if is_open else chat.shown_content(history, role, content), False))
-            if is_open:
-                return pieces
-            pieces.append((chat.role_end(history, role), True))
-            history.append((role, content))
-        pieces.append((chat.role_begin(history, "assistant"), True))
-    except RequestError:
-        return None
-    return pieces
+def schema_block(schema: Any) -> str:
+    """What tells a model the form of its answer; `{"type": "object"}` alone: any JSON object."""
+    if schema == {"type": "object"}:
+        return "Answer with a JSON object and nothing else."
+    return (
+        f"Answer with JSON that fits this JSON Schema, and with nothing else:\n{json.dumps(schema, ensure_ascii=False)}"
+    )
 
 
-def _refuse_special(tokenizer: Tokenizer, messages: Messages) -> None:
-    for number, message in enumerate(messages):
-        found = [token for token in tokenizer.special_tokens if token in message["content"]]
-        if found:
-            raise RequestError(
-                f"reading the request: messages.{number} holds {found[0]!r}, a control token of the model, which this "
-                "model's template cannot keep apart from its own; leave it out"
-            )
+def shows_schema(messages: Messages, schema: Any) -> bool:
+    """Whether a message has the schema: as it is, white space aside, or at least each of its member names in quotes."""
+    text = "\n".join(str(message.get("content") or "") for message in messages)
+    if schema == {"type": "object"}:
+        return "json" in text.lower()
+    plain = re.sub(r"\s+", "", text)
+    if any(re.sub(r"\s+", "", json.dumps(schema, ensure_ascii=ascii_only)) in plain for ascii_only in (False, True)):
+        return True
+    names = set(_member_names(schema))
+    return bool(names) and all(f'"{name}"' in text for name in names)
+
+
+def with_schema(messages: Messages, schema: Any) -> list[dict[str, Any]]:
+    """The messages with the form of the answer at the end of the system message, a new one if there is none."""
+    block = schema_block(schema)
+    if messages[0]["role"] == "system":
+        first = {**messages[0], "content": f"{messages[0].get('content') or ''}\n\n{block}".lstrip()}
+        return [first, *messages[1:]]
+    return [{"role": "system", "content": block}, *messages]
+
+
+def _member_names(schema: Any) -> Iterator[str]:
+    if isinstance(schema, Mapping):
+        properties = schema.get("properties")
+        if isinstance(properties, Mapping):
+            yield from map(str, properties)
+        for value in schema.values():
+            yield from _member_names(value)
+    elif isinstance(schema, list):
+        for value in schema:
+            yield from _member_names(value)

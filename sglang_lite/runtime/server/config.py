@@ -12,25 +12,40 @@ DEFAULT_PORT = 30000
 
 # Flags of SGLang's server that tune or log what does not exist here; they are taken, with one warning that names them.
 SERVER_WITHOUT_EFFECT = (
+    "bucket_e2e_request_latency",
+    "bucket_inter_token_latency",
+    "bucket_time_to_first_token",
+    "collect_tokens_histogram",
+    "crash_dump_folder",
     "decode_log_interval",
     "enable_cache_report",
     "enable_metrics",
+    "enable_metrics_for_all_schedulers",
+    "enable_request_time_stats_logging",
     "file_storage_path",
+    "gc_warning_threshold_secs",
     "log_level_http",
+    "log_requests",
     "nccl_port",
     "skip_server_warmup",
     "tokenizer_mode",
     "tokenizer_worker_num",
+    "warmups",
 )
 
 # Flags whose meaning would be lost if they were ignored, with what to do instead.
 SERVER_REFUSED = {
+    "admin_api_key": "keys on a command line are seen by every user of the machine; use --admin-api-key-file",
     "api_key": "keys on a command line are seen by every user of the machine; use --api-key-file or --api-key-env",
     "chat_template": "the model's own template is used; leave it out",
     "completion_template": "completions take the prompt as it is; leave it out",
+    "grpc_mode": "the server speaks HTTP; leave it out",
+    "hf_chat_template_name": "the model's own template is used; leave it out",
     "is_embedding": "this server generates; leave it out",
+    "kv_events_config": "events of the cache are not published; leave it out",
     "revision": "models are local files; leave it out",
     "tokenizer_path": "the model file brings its own tokenizer; leave it out",
+    "tool_server": "tools run at the client; leave it out",
 }
 
 
@@ -57,6 +72,8 @@ class ServerConfig:
     `log_level`, `log_format`, `log_requests_level`: what the log says and how (0: sizes; 1: also parameters; 2: also the
     begin of texts; 3: whole texts). `otlp_endpoint`: where spans go. `profile_folder`: where profiles are written; None:
     the folder of temporary files.
+    `schema_in_prompt`: whether chats show the model the schema of `response_format`: `never`, `always`, or `auto`: where the
+    messages lack it.
     `watchdog_timeout_s`: without a step for so long, with work to do, the server is no longer alive (`/livez`).
     """
 
@@ -80,6 +97,7 @@ class ServerConfig:
     restart: bool = False
     watchdog_timeout_s: float = 60.0
     viewer: str | None = None
+    schema_in_prompt: str = "auto"
     admin_key_file: str | None = None
     admin_key_env: tuple[str, ...] = ()
     log_level: str = "info"
@@ -99,6 +117,10 @@ class ServerConfig:
                 raise RequestError(
                     f"configuring the server: {name}={getattr(self, name)!r}, expected one of {', '.join(map(str, allowed))}"
                 )
+        if self.schema_in_prompt not in ("auto", "never", "always"):
+            raise RequestError(
+                f"configuring the server: schema_in_prompt={self.schema_in_prompt!r}, expected auto, never or always"
+            )
         for name in ("max_body_bytes", "max_batch", "max_n", "max_programs", "max_ops"):
             if getattr(self, name) < 1:
                 raise RequestError(f"configuring the server: {name}={getattr(self, name)!r}, expected at least 1")

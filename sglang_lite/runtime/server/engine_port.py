@@ -33,6 +33,14 @@ class EnginePort(Protocol):
         """Configuration and counters; waits for the step that runs."""
         ...
 
+    def snapshot(self) -> dict[str, Any]:
+        """Counters of a moment ago; waits for nothing."""
+        ...
+
+    def check_running(self) -> None:
+        """Raise `EngineStoppedError` where it does not run; waits for nothing."""
+        ...
+
     def call(self, name: str, **arguments: Any) -> Any:
         """A function of `Engine.calls` by name; waits for the step that runs."""
         ...

@@ -27,6 +27,15 @@ CLIENT_GONE = 499
 """The status in the log of a request whose client went away; nobody receives it."""
 
 
+_ANTHROPIC_KINDS = {
+    401: "authentication_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+}
+
+
 class HttpError(Exception):
     """A refusal that is about HTTP or the server rather than the engine."""
 
@@ -113,13 +122,28 @@ def error_body(error: Exception, *, is_openai: bool) -> dict[str, Any]:
     return {"error": {"message": message, "type": _kind(status), "param": param, "code": _code(error)}}
 
 
+def body_for(error: Exception, path: str) -> dict[str, Any]:
+    """The JSON body that tells a client of `path` about `error`, in the shape that its API has."""
+    body = error_body(error, is_openai=is_openai_path(path))
+    if not is_anthropic_path(path):
+        return body
+    status = status_of(error)
+    kind = _ANTHROPIC_KINDS.get(status, "invalid_request_error" if status < 500 else "api_error")
+    return {"type": "error", "error": {"type": kind, "message": body["error"]["message"]}}
+
+
+def is_anthropic_path(path: str) -> bool:
+    """Routes of Anthropic's API answer in its shape."""
+    return path == "/v1/messages" or path.startswith("/v1/messages/")
+
+
 def respond(error: Exception, request: Request) -> Response:
     """The response that tells the client of `request` about `error`."""
     status = status_of(error)
     headers = dict(error.headers) if isinstance(error, HttpError) else {}
     if status == 503:
         headers.setdefault("Retry-After", "1")
-    return json_response(error_body(error, is_openai=is_openai_path(request.url.path)), status, headers)
+    return json_response(body_for(error, request.url.path), status, headers)
 
 
 def is_openai_path(path: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sglang_lite.runtime.server.app import ServerApp
 from sglang_lite.runtime.server.asgi import Receive, Scope, Send, send_json
-from sglang_lite.runtime.server.errors import HttpError, error_body, is_openai_path
+from sglang_lite.runtime.server.errors import HttpError, body_for
 
 _RETRY_AFTER_S = b"2"
 
@@ -66,5 +66,5 @@ async def _answer_while_loading(scope: Scope, send: Send) -> None:
         await send_json(send, 200, {"status": "loading"})
         return
     error = HttpError(503, "the server is loading its model; try again in a moment", code="not_ready")
-    body = error_body(error, is_openai=is_openai_path(scope["path"]))
+    body = body_for(error, scope["path"])
     await send_json(send, 503, body, [(b"retry-after", _RETRY_AFTER_S)])

@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from sglang_lite.errors import UnsupportedError
 from sglang_lite.runtime.server.access import note
-from sglang_lite.runtime.server.chat_prompt import chat_ids
+from sglang_lite.runtime.server.answer_reader import AnswerReader, Part, ToolCall
+from sglang_lite.runtime.server.chat_run import ChatRun, read_whole, reason_of
 from sglang_lite.runtime.server.errors import FieldError, HttpError, json_response
 from sglang_lite.runtime.server.openai_logprobs import chat_logprobs
-from sglang_lite.runtime.server.openai_replies import (
-    Delta,
-    Head,
-    Reply,
-    answers,
-    chunk_events,
-    deltas,
-    finish_reason,
-    name_the_format,
-    stream_of,
-)
-from sglang_lite.runtime.server.openai_schemas import ChatBody, max_tokens_of
-from sglang_lite.runtime.server.service import Service, facts_of, usage_of
-from sglang_lite.runtime.server.sse import EventStream, newest, started, unless_gone
+from sglang_lite.runtime.server.openai_replies import Delta, Head, Reply, chunk_events, finish_reason
+from sglang_lite.runtime.server.openai_schemas import ChatBody
+from sglang_lite.runtime.server.service import Service, facts_of
+from sglang_lite.runtime.server.sse import EventStream, started
 
 MAX_LOGPROBS = 20
 
@@ -53,12 +42,8 @@ def chat_routes(service: Service) -> APIRouter:
     @router.post("/v1/chat/completions")
     async def chat_completions(request: Request) -> Response:
         body = await service.bodies.read(request, ChatBody)
-        try:
-            return await _Chat(service, request, body).respond()
-        except UnsupportedError as error:
-            if body.constraint():
-                raise name_the_format(error) from error
-            raise
+        _check_fields(body)
+        return await _Chat(request, await ChatRun.of(service, body)).respond()
 
     return router
 
@@ -66,63 +51,56 @@ def chat_routes(service: Service) -> APIRouter:
 class _Chat:
     """One request on its way."""
 
-    def __init__(self, service: Service, request: Request, body: ChatBody) -> None:
-        body.check(service.config.max_n)
-        service.check_batch(body.n)
-        _check_fields(body)
-        self._service = service
+    def __init__(self, request: Request, run: ChatRun) -> None:
+        self._service = run.service
         self._request = request
-        self._body = body
-        self._messages = body.messages_for_template()
-        self._params = body.sampling(max_tokens_of(body), body.constraint())
-        self._wanted: dict[str, Any] = {"rid": body.rid}
-        if body.logprobs:
-            self._wanted |= {"return_logprob": True, "top_logprobs_num": body.top_logprobs or 0}
+        self._body = run.body
+        self._run = run
+        self._readers: dict[int, AnswerReader] = {}
 
     async def respond(self) -> Response:
         """The answer or its stream."""
         service, body = self._service, self._body
-        ids = await asyncio.to_thread(  # a template is foreign code and may take its time
-            chat_ids,
-            service.tokenizer,
-            service.chat,
-            self._messages,
-            body.chat_template_kwargs,
-            continue_final=body.continue_final_message,
-        )
         if body.stream:
             patience_s = service.config.heartbeat_s
             head = Head.new("chatcmpl", "chat.completion.chunk", service.model_name)
-            replies = await stream_of(service, [ids], self._params, **self._wanted)
-            coming = deltas(newest(replies), service.tokenizer.visible_bytes)
+            coming = await self._run.coming()
             events = chunk_events(service, body, head, coming, self._chunks, self._note_end)
             return EventStream(await started(self._request, events, patience_s), patience_s)
         head = Head.new("chatcmpl", "chat.completion", service.model_name)
-        replies = await unless_gone(self._request, answers(service, [ids], self._params, **self._wanted))
-        usage = usage_of(replies, body.n)
-        self._note_end(usage, [finish_reason(reply) for reply in replies])
-        return json_response(
-            head.with_choices([self._choice(i, reply) for i, reply in enumerate(replies)], usage=usage)
-        )
+        replies = await self._run.replies(self._request)
+        choices = [self._choice(i, reply) for i, reply in enumerate(replies)]
+        return json_response(head.with_choices(choices, usage=self._note_end(replies)))
 
     def _choice(self, index: int, reply: Reply) -> dict[str, Any]:
-        message = {"role": "assistant", "content": reply["text"], "refusal": None}
+        reader = self._readers[index] = self._run.reader()
+        reason = read_whole(reader, reply)
+        answer = reader.answer
+        message: dict[str, Any] = {"role": "assistant", "content": answer.text, "refusal": None}
+        if answer.calls:
+            message |= {"content": answer.text or None, "tool_calls": [_whole_call(call) for call in answer.calls]}
+        if answer.thinking:
+            message["reasoning_content"] = answer.thinking
         logprobs = self._logprobs(reply, 0, len(reply["output_ids"]))
-        choice = {"index": index, "message": message, "logprobs": logprobs, "finish_reason": finish_reason(reply)}
-        return choice | _notes(reply)
+        return {"index": index, "message": message, "logprobs": logprobs, "finish_reason": reason} | _notes(reply)
 
     def _chunks(self, delta: Delta) -> list[dict[str, Any]]:
+        reader = self._readers.setdefault(delta.index, self._run.reader())
+        parts = reader.feed(delta.reply["text"], is_end=delta.finish_reason is not None)
+        logprobs = self._logprobs(delta.reply, delta.first, delta.end)
+
         def chunk(fields: dict[str, Any], logprobs: dict[str, Any] | None, reason: str | None) -> dict[str, Any]:
             return {"index": delta.index, "delta": fields, "logprobs": logprobs, "finish_reason": reason}
 
         chunks: list[dict[str, Any]] = []
         if delta.is_start:
             chunks.append(chunk({"role": "assistant", "content": ""}, None, None))
-        logprobs = self._logprobs(delta.reply, delta.first, delta.end)
-        if delta.text or (logprobs and logprobs["content"]):
-            chunks.append(chunk({"content": delta.text}, logprobs, None))
+        fields = [_delta_of(part) for part in parts]
+        if not fields and logprobs and logprobs["content"]:
+            fields = [{"content": ""}]
+        chunks += [chunk(one, None if number else logprobs, None) for number, one in enumerate(fields)]
         if delta.finish_reason is not None:
-            chunks.append(chunk({}, None, delta.finish_reason) | _notes(delta.reply))
+            chunks.append(chunk({}, None, reason_of(reader, delta.finish_reason)) | _notes(delta.reply))
         return chunks
 
     def _logprobs(self, reply: Reply, first: int, end: int) -> dict[str, Any] | None:
@@ -130,8 +108,29 @@ class _Chat:
             return None
         return chat_logprobs(self._service.tokenizer, reply["meta_info"], first, end)
 
-    def _note_end(self, usage: dict[str, Any], reasons: list[str | None]) -> None:
+    def _note_end(self, replies: list[Reply]) -> dict[str, Any]:
+        usage = self._run.usage(replies)
+        reasons = [reason_of(self._readers[i], finish_reason(reply)) for i, reply in enumerate(replies)]
         note(self._request.scope, **facts_of(usage, reasons))
+        return usage
+
+
+def _whole_call(call: ToolCall) -> dict[str, Any]:
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+
+
+def _delta_of(part: Part) -> dict[str, Any]:
+    match part.kind:
+        case "thinking":
+            return {"reasoning_content": part.text}
+        case "text":
+            return {"content": part.text}
+        case "call":
+            function = {"name": part.text, "arguments": ""}
+            call = {"index": part.index, "id": part.call_id, "type": "function", "function": function}
+        case "arguments":
+            call = {"index": part.index, "function": {"arguments": part.text}}
+    return {"tool_calls": [call]}
 
 
 def _notes(reply: Reply) -> dict[str, Any]:

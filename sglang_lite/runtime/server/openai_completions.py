@@ -60,7 +60,7 @@ class _Completion:
         self._prompts = prompts
         self._head = Head.new("cmpl", "text_completion", service.model_name)
         self._params = body.sampling(DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens)
-        self._wanted: dict[str, Any] = {"rid": body.rid if len(prompts) == 1 else None}
+        self._wanted: dict[str, Any] = {"rid": body.rid if len(prompts) == 1 else None, "cache_salt": body.cache_salt}
         if body.logprobs is not None:
             self._wanted |= {"return_logprob": True, "top_logprobs_num": body.logprobs}
             self._wanted["logprob_start_len"] = 0 if body.echo else None
@@ -75,8 +75,7 @@ class _Completion:
             events = chunk_events(service, self._body, self._head, coming, self._chunks, self._note_end)
             return EventStream(await started(self._request, events, patience_s), patience_s)
         replies = await unless_gone(self._request, answers(service, ids, self._params, **self._wanted))
-        usage = usage_of(replies, self._body.n)
-        self._note_end(usage, [finish_reason(reply) for reply in replies])
+        usage = self._note_end(replies)
         choices = [self._choice(i, reply) for i, reply in enumerate(replies)]
         return json_response(self._head.with_choices(choices, usage=usage))
 
@@ -114,8 +113,10 @@ class _Completion:
             offset = 0
         return completion_logprobs(tokenizer, entries, tops, shown, offset)
 
-    def _note_end(self, usage: dict[str, Any], reasons: list[str | None]) -> None:
-        note(self._request.scope, **facts_of(usage, reasons))
+    def _note_end(self, replies: list[Reply]) -> dict[str, Any]:
+        usage = usage_of(replies, self._body.n)
+        note(self._request.scope, **facts_of(usage, [finish_reason(reply) for reply in replies]))
+        return usage
 
 
 def _check_fields(body: CompletionBody) -> None:

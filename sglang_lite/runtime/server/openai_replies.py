@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from sglang_lite.errors import UnsupportedError
 from sglang_lite.op_json import error_from_json
 from sglang_lite.request_tree import SamplingParams
 from sglang_lite.runtime.server.openai_schemas import SamplingBody
@@ -132,9 +131,9 @@ async def chunk_events(
     head: Head,
     coming: AsyncGenerator[Delta, None],
     to_choices: Callable[[Delta], list[dict[str, Any]]],
-    on_end: Callable[[dict[str, Any], list[str | None]], None],
+    on_end: Callable[[list[Reply]], dict[str, Any]],
 ) -> AsyncGenerator[str, None]:
-    """The events of a stream: chunks, one of usage where it is asked for, the end."""
+    """The events of a stream: chunks, one of usage (which `on_end` makes) where it is asked for, the end."""
     more = {"usage": None} if body.wants_usage else {}
     last: dict[int, Reply] = {}
     try:
@@ -142,17 +141,10 @@ async def chunk_events(
             last[delta.index] = delta.reply
             for choice in to_choices(delta):
                 yield event(head.with_choices([choice], **more))
-        replies = [last[index] for index in sorted(last)]
-        usage = usage_of(replies, body.n)
+        usage = on_end([last[index] for index in sorted(last)])
         service.count(usage)
-        on_end(usage, [finish_reason(reply) for reply in replies])
         if body.wants_usage:
             yield event(head.with_choices([], usage=usage))
         yield DONE
     finally:
         await coming.aclose()
-
-
-def name_the_format(error: UnsupportedError) -> UnsupportedError:
-    """The same refusal, in the words of who asked for `response_format`."""
-    return UnsupportedError(f"reading the request: response_format other than text is not supported yet ({error})")

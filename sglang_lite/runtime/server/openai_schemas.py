@@ -10,6 +10,7 @@ from sglang_lite.request_tree import SamplingParams
 from sglang_lite.runtime.server.body import Body
 from sglang_lite.runtime.server.errors import FieldError
 from sglang_lite.runtime.server.native import sampling_from
+from sglang_lite.runtime.server.openai_messages import ChatMessage, messages_for_template
 
 Ids: TypeAlias = list[int]
 
@@ -18,9 +19,9 @@ WITHOUT_EFFECT_FIELDS = (
     "metadata",
     "model",
     "prompt_cache_key",
+    "prompt_cache_retention",
     "return_hidden_states",
     "safety_identifier",
-    "separate_reasoning",
     "service_tier",
     "store",
     "stream_reasoning",
@@ -29,14 +30,12 @@ WITHOUT_EFFECT_FIELDS = (
 # Fields whose meaning would be lost; null, false and empty values are taken.
 REFUSED_FIELDS = {
     "audio": "this server gives text",
-    "functions": "tools are not built yet",
-    "function_call": "tools are not built yet",
+    "functions": "they are OpenAI's older form; use tools",
+    "function_call": "it is OpenAI's older form; use tool_choice",
     "lora_path": "adapters are not built",
     "modalities": "this server gives text",
     "prediction": "predicted outputs are not built",
-    "reasoning_effort": "the model has no such setting",
     "suffix": "the model does not fill in the middle",
-    "tools": "tools are not built yet; describe them in the messages",
     "verbosity": "the model has no such setting",
     "web_search_options": "this server reads no web",
 }
@@ -60,6 +59,8 @@ class BookkeepingBody(Body):
     service_tier: str | None = None
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
+    prompt_cache_retention: str | None = None
+    cache_salt: str | None = None
     return_hidden_states: Literal[False] | None = None
 
 
@@ -121,7 +122,7 @@ class SamplingBody(BookkeepingBody):
             RequestError: names the field.
         """
         for name, why in REFUSED_FIELDS.items():
-            if name in type(self).model_fields and getattr(self, name) not in (None, False, [], {}, ""):
+            if name in type(self).model_fields and getattr(self, name) not in (None, False, [], {}, "", ["text"]):
                 raise UnsupportedError(f"reading the request: {name} is not supported: {why}")
         if self.n > max_n:
             raise FieldError(f"reading the request: n={self.n}, expected at most {max_n}", "n")
@@ -147,21 +148,6 @@ class CompletionBody(SamplingBody):
     suffix: str | None = None
 
 
-class ChatMessage(Body):
-    """One message; which other fields a template may see grows with tools."""
-
-    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
-    content: str | list[dict[str, Any]] | None = None
-    name: str | None = None
-    refusal: str | None = None
-    tool_calls: list[Any] | None = None
-    tool_call_id: str | None = None
-    function_call: Any = None
-    audio: Any = None
-    annotations: Any = None
-    reasoning_content: str | None = None
-
-
 class ChatBody(SamplingBody):
     """The body of `/v1/chat/completions`."""
 
@@ -171,21 +157,27 @@ class ChatBody(SamplingBody):
     logprobs: bool | None = None
     top_logprobs: int | None = None
     response_format: dict[str, Any] | None = None
-    tools: list[Any] | None = None
-    tool_choice: Any = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     functions: list[Any] | None = None
     function_call: Any = None
     audio: Any = None
     modalities: Any = None
     prediction: Any = None
-    reasoning_effort: Any = None
+    reasoning_effort: str | None = None
     verbosity: Any = None
     web_search_options: Any = None
     chat_template_kwargs: dict[str, Any] | None = None
     continue_final_message: bool = False
     separate_reasoning: bool | None = None
     stream_reasoning: bool | None = None
+    thinking_budget: int | None = None
+
+    @property
+    def own_constraint(self) -> bool:
+        """One of SGLang's fields constrains the answer."""
+        return any(getattr(self, name) is not None for name in ("regex", "ebnf", "json_schema", "structural_tag"))
 
     def messages_for_template(self) -> list[dict[str, Any]]:
         """Messages as the template takes them: `developer` is `system`, parts of text are joined.
@@ -193,9 +185,7 @@ class ChatBody(SamplingBody):
         Raises:
             RequestError: no message, a role or content that is not built, by its place.
         """
-        if not self.messages:
-            raise FieldError("reading the request: messages is empty, expected at least one", "messages")
-        return [_message(i, message) for i, message in enumerate(self.messages)]
+        return messages_for_template(self.messages)
 
     def constraint(self) -> dict[str, Any]:
         """The sampling parameters that `response_format` stands for; {}: any text.
@@ -226,42 +216,6 @@ class ChatBody(SamplingBody):
             )
         is_strict = isinstance(wanted, dict) and wanted.get("strict") is True
         return {"json_schema": json.dumps(schema), "json_strict": is_strict}
-
-
-def _message(index: int, message: ChatMessage) -> dict[str, Any]:
-    where = f"messages.{index}"
-    if message.role in ("tool", "function") or message.tool_calls or message.function_call is not None:
-        raise UnsupportedError(
-            f"reading the request: {where}: tools are not built yet; write calls and results as text"
-        )
-    if message.audio is not None:
-        raise UnsupportedError(f"reading the request: {where}: audio is not supported; send text")
-    content = _content(f"{where}.content", message)
-    role = "system" if message.role == "developer" else message.role
-    known = {"role": role, "content": content, "name": message.name, "reasoning_content": message.reasoning_content}
-    return {key: value for key, value in known.items() if value is not None}
-
-
-def _content(where: str, message: ChatMessage) -> str:
-    content = message.content
-    if isinstance(content, str):
-        return content
-    if content is None:
-        if message.role != "assistant":
-            raise FieldError(f"reading the request: {where} is missing, expected text", where)
-        return ""
-    if not content:
-        raise FieldError(f"reading the request: {where} is an empty list, expected parts of text", where)
-    return "".join(_part(f"{where}.{i}", part) for i, part in enumerate(content))
-
-
-def _part(where: str, part: dict[str, Any]) -> str:
-    kind, text = part.get("type"), part.get("text")
-    if kind in ("image_url", "input_audio", "file", "video_url", "audio_url"):
-        raise UnsupportedError(f"reading the request: {where}: parts of type {kind} are not supported; send text")
-    if kind != "text" or not isinstance(text, str):
-        raise FieldError(f'reading the request: {where}: expected {{"type": "text", "text": "..."}}', where)
-    return text
 
 
 def max_tokens_of(body: ChatBody) -> int | None:

@@ -12,7 +12,7 @@ from fastapi.responses import Response
 
 from sglang_lite.runtime.server.access import note
 from sglang_lite.runtime.server.asgi import Receive, Scope, Send, wait_for_disconnect
-from sglang_lite.runtime.server.errors import ClientGoneError, dump, error_body, is_openai_path
+from sglang_lite.runtime.server.errors import ClientGoneError, body_for, dump, is_anthropic_path
 
 T = TypeVar("T")
 
@@ -29,6 +29,11 @@ def event(data: Any, event_id: int | None = None) -> str:
     """One event: JSON on one line, with an id to resume from if given."""
     head = "" if event_id is None else f"id: {event_id}\n"
     return f"{head}data: {dump(data)}\n\n"
+
+
+def named_event(name: str, data: Any) -> str:
+    """One event with a name of its own."""
+    return f"event: {name}\n{event(data)}"
 
 
 class EventStream(Response):
@@ -67,7 +72,7 @@ class EventStream(Response):
                     break
                 except Exception as error:  # noqa: BLE001 - the status has been sent: the stream is where it can be told
                     note(scope, error=type(error).__name__)
-                    text = event(error_body(error, is_openai=is_openai_path(scope["path"]))) + DONE
+                    text = _last_event(error, scope["path"])
                     await send({"type": "http.response.body", "body": text.encode()})
                     return
                 coming = None
@@ -78,6 +83,11 @@ class EventStream(Response):
             if coming is not None:
                 await cancel(coming)
             await self._events.aclose()
+
+
+def _last_event(error: Exception, path: str) -> str:
+    body = body_for(error, path)
+    return named_event("error", body) if is_anthropic_path(path) else event(body) + DONE
 
 
 async def cancel(task: asyncio.Future[Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +12,24 @@ import numpy as np
 import pytest
 
 import tests.support.kernel_cache  # noqa: F401
+from sglang_lite.errors import RequestError
 from sglang_lite.runtime.attention.kv_pool import KvPool
 from sglang_lite.runtime.config import EngineConfig
 from sglang_lite.runtime.engine.engine import Engine
 from sglang_lite.runtime.engine.model_executor import make_executor, open_source
 from tests.support.tiny_gguf import TinyLlama, gguf_tensors, make_model, write_gguf
+from tests.support.tiny_models import ARCHITECTURES
 
 PROMPTS = [np.random.default_rng(seed).integers(500, 40000, size).tolist() for seed, size in enumerate((5, 70, 33, 16))]
 
 
-def executor_of(folder: Path, head_dim: int, **settings: Any) -> Any:
-    tiny = TinyLlama(head_dim=head_dim)
+def executor_of(folder: Path, head_dim: int, heads: int = 4, **settings: Any) -> Any:
+    tiny = TinyLlama(head_dim=head_dim, heads=heads)
     path = write_gguf(folder / "tiny.gguf", tiny, gguf_tensors(make_model(tiny), tiny))
+    return executor_on(path, **settings)
+
+
+def executor_on(path: Path, **settings: Any) -> Any:
     config = EngineConfig(**settings)
     source = open_source(path, config)
     pool = KvPool(source.config.num_layers, 4, source.config.num_kv_heads, source.config.head_dim, 16)
@@ -40,7 +47,7 @@ def test_the_native_step_is_taken_where_it_can_run_the_model(
 
 def test_where_it_cannot_torch_runs_and_the_log_says_why(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
-        executor = executor_of(tmp_path, 16)
+        executor = executor_of(tmp_path, 16, heads=2)
     assert (executor.name, executor.attention_name) == ("torch", "CpuAttention")
     assert "head_dim is 16" in caplog.text
 
@@ -48,6 +55,22 @@ def test_where_it_cannot_torch_runs_and_the_log_says_why(tmp_path: Path, caplog:
 @pytest.mark.parametrize("settings", [{"dtype": "float32"}, {"attention_backend": "torch_ref"}])
 def test_torch_can_be_asked_for(tmp_path: Path, settings: dict[str, Any]) -> None:
     assert executor_of(tmp_path, 32, **settings).name == "torch"
+
+
+def test_a_folder_runs_natively_on_int8_weights_when_asked_and_on_torch_otherwise(tmp_path: Path) -> None:
+    ARCHITECTURES["qwen3"].make().save_pretrained(tmp_path)
+    assert executor_on(tmp_path).name == "torch"
+    assert executor_on(tmp_path, quantization="int8").name == "native"
+
+
+def test_int8_is_refused_where_it_cannot_be_had(tmp_path: Path) -> None:
+    """A GGUF file has its own storage; a folder of other sizes has no native step to run it."""
+    with pytest.raises(RequestError, match="brings its own quantisation"):
+        executor_of(tmp_path, 32, quantization="int8")
+    odd = ARCHITECTURES["llama"]
+    replace(odd, settings=odd.settings | {"intermediate_size": 72}).make().save_pretrained(tmp_path / "odd")
+    with pytest.raises(RequestError, match="intermediate_size is 72"):
+        executor_on(tmp_path / "odd", quantization="int8")
 
 
 @pytest.fixture(scope="module")

@@ -19,11 +19,12 @@ from sglang_lite.runtime.attention.cpu import CpuAttention
 from sglang_lite.runtime.attention.kv_pool import KvPool
 from sglang_lite.runtime.attention.torch_ref import TorchAttention
 from sglang_lite.runtime.execution.native_step import NativeStep, build_native
-from sglang_lite.runtime.model.gguf_config import gguf_config
-from sglang_lite.runtime.model.gguf_file import GgufFile
-from sglang_lite.runtime.model.loader import LoadedModel, load_model
+from sglang_lite.runtime.model.config import ModelConfig
+from sglang_lite.runtime.model.loader import LoadedModel, gguf_weights, load_model, open_folder, open_gguf
+from sglang_lite.runtime.model.weight_names import WeightSource
 from tests.support.paged_driver import PagedDriver, Sequence
 from tests.support.tiny_gguf import VOCAB, TinyLlama, gguf_tensors, make_model, write_gguf
+from tests.support.tiny_models import ARCHITECTURES, save_gguf
 
 pytestmark = pytest.mark.native
 
@@ -31,14 +32,30 @@ TEXT = Path(__file__).parents[2] / "data" / "lighthouse.txt"
 IDS = np.random.default_rng(7).integers(0, VOCAB, 90).tolist()
 
 
-def native_driver(path: Path, cache: Path, *, page_size: int = 16, threads: int = 1, pages: int = 100) -> PagedDriver:
+def opened(path: Path, int8: bool = False) -> tuple[WeightSource, ModelConfig]:
+    if path.is_dir():
+        weights, config = open_folder(path)
+        return replace(weights, int8=int8), config
+    file, config = open_gguf(path)
+    return gguf_weights(file, config), config
+
+
+def native_driver(
+    path: Path,
+    cache: Path,
+    *,
+    page_size: int = 16,
+    threads: int = 1,
+    pages: int = 100,
+    int8: bool = False,
+    kv: torch.dtype = torch.float32,
+) -> PagedDriver:
     """The native step over a pool full of NaN, so that reading what nobody wrote shows."""
-    file = GgufFile(path)
-    config = gguf_config(file.metadata, "output.weight" in file.tensors, path)
-    pool = KvPool(config.num_layers, pages, config.num_kv_heads, config.head_dim, page_size)
+    weights, config = opened(path, int8)
+    pool = KvPool(config.num_layers, pages, config.num_kv_heads, config.head_dim, page_size, dtype=kv)
     pool.k.fill_(float("nan"))
     pool.v.fill_(float("nan"))
-    native = build_native(file, config, pool, StepTeam(threads), cache, lambda line: None)
+    native = build_native(weights, config, pool, StepTeam(threads), cache, lambda line: None)
     assert isinstance(native, NativeStep), native
     return PagedDriver(native, pool, TorchAttention(pool))
 
@@ -119,40 +136,127 @@ def test_a_broken_row_breaks_no_other(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("sizes", "reason"),
     [
-        ({"head_dim": 16}, "head_dim is 16"),
-        ({"storage": GGMLQuantizationType.Q5_0}, "stored as Q5_0"),
+        ({"head_dim": 8}, "head_dim is 8"),
+        ({"head_dim": 16, "heads": 2}, "head_dim is 16 with 1 query heads"),
     ],
 )
 def test_what_it_cannot_run_is_said(tmp_path: Path, sizes: dict[str, Any], reason: str) -> None:
-    file = GgufFile(tiny_file(tmp_path, **sizes))
-    config = gguf_config(file.metadata, True, file.path)
+    weights, config = opened(tiny_file(tmp_path, **sizes))
     pool = KvPool(config.num_layers, 4, config.num_kv_heads, config.head_dim, 16)
-    why = build_native(file, config, pool, StepTeam(1), tmp_path, lambda line: None)
+    why = build_native(weights, config, pool, StepTeam(1), tmp_path, lambda line: None)
     assert isinstance(why, str)
     assert reason in why
     assert not (tmp_path / "packed").exists()
 
 
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        ({"architecture": "mamba"}, "'mamba'"),
-        ({"windows": (None, 64)}, "a sliding window"),
-        ({"attention_scale": 0.5}, "an attention scale"),
-        ({"logit_soft_cap": 30.0}, "bounded scores"),
-        ({"embedding_scale": 2.0}, "scaled embeddings"),
-        ({"activation": "gelu_tanh"}, "gelu_tanh"),
-        ({"qkv_bias": True}, "biases"),
-        ({"qk_norm": True}, "norms of queries"),
-    ],
-)
-def test_what_a_plain_llama_does_not_have_is_refused_by_name(
-    tmp_path: Path, changes: dict[str, Any], reason: str
-) -> None:
-    file = GgufFile(tiny_file(tmp_path))
-    config = replace(gguf_config(file.metadata, True, file.path), **changes)
+def test_an_architecture_without_a_step_is_refused_by_name(tmp_path: Path) -> None:
+    weights, config = opened(tiny_file(tmp_path))
+    config = replace(config, architecture="mamba")
     pool = KvPool(config.num_layers, 4, config.num_kv_heads, config.head_dim, 16)
-    assert reason in str(NativeStep.supports(file, config, pool))
+    assert "'mamba'" in str(NativeStep.supports(weights, config, pool))
+
+
+def arch_model(name: str) -> Any:
+    """A tiny model of the architecture, of sizes that the step takes; GGUF has no key for Gemma's scale."""
+    tiny = ARCHITECTURES[name]
+    changes = {"query_pre_attn_scalar": 16} if name.startswith("gemma2") else {}
+    return replace(tiny, settings=tiny.settings | changes).make()
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3", "gemma2"])
+def test_float_files_of_every_architecture_give_what_the_torch_modules_give(tmp_path: Path, name: str) -> None:
+    """Beyond every window; in one piece, and in chunks beside another row."""
+    path = save_gguf(tmp_path / f"{name}.gguf", arch_model(name), name)
+    expected = torch_driver(load_model(path)).step([(Sequence(), IDS)])
+    got = native_driver(path, tmp_path).step([(Sequence(), IDS)])
+    torch.testing.assert_close(got, expected, atol=3e-4, rtol=1e-4)
+    driver, one, other, parts = native_driver(path, tmp_path, threads=2), Sequence(), Sequence(), []
+    for first in range(0, 90, 17):
+        parts.append(driver.step([(other, [IDS[first]]), (one, IDS[first : first + 17])])[1:])
+    assert torch.equal(torch.cat(parts), got)
+
+
+def test_a_window_stated_by_a_llama_file_holds(tmp_path: Path) -> None:
+    """Files of Mistral call themselves llama."""
+
+    def state_window(metadata: dict[str, Any], tensors: dict[str, np.ndarray]) -> None:
+        metadata["llama.attention.sliding_window"] = 13
+
+    path = save_gguf(tmp_path / "m.gguf", arch_model("mistral"), "llama", change=state_window)
+    expected = torch_driver(load_model(path)).step([(Sequence(), IDS)])
+    got = native_driver(path, tmp_path).step([(Sequence(), IDS)])
+    torch.testing.assert_close(got, expected, atol=3e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("storage", ["F16", "Q4_0", "Q4_1", "Q8_0", "Q5_0"])
+@pytest.mark.parametrize("name", ["qwen2", "qwen3", "gemma2"])
+def test_quantised_files_of_every_architecture_differ_by_rounding_only(tmp_path: Path, name: str, storage: str) -> None:
+    kind = GGMLQuantizationType[storage]
+    path = save_gguf(tmp_path / f"{name}.gguf", arch_model(name), name, kind)
+    expected = torch_driver(load_model(path)).step([(Sequence(), IDS)])
+    got = native_driver(path, tmp_path).step([(Sequence(), IDS)])
+    assert float((got - expected).std()) < 0.1 * float(expected.std())
+
+
+def test_a_storage_without_a_kernel_is_kept_as_floats_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tiny_file(tmp_path, storage=GGMLQuantizationType.Q5_0)
+    expected = torch_driver(load_model(path)).step([(Sequence(), IDS)])
+    got = native_driver(path, tmp_path).step([(Sequence(), IDS)])
+    torch.testing.assert_close(got, expected, atol=3e-4, rtol=1e-4)
+    assert "stored as Q5_0 have no kernel" in caplog.text
+    assert "MB" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["llama with all biases", "mistral", "qwen2 with window", "qwen3 with bias", "gemma2", "gemma2 without caps"],
+)
+def test_folders_run_on_weights_rounded_to_int8_when_asked(tmp_path: Path, name: str) -> None:
+    """Against torch on the float weights: only rounding is between them. Without int8 the same step is exact."""
+    peer = ARCHITECTURES[name].make()
+    peer.save_pretrained(tmp_path / "model")
+    expected = torch_driver(load_model(tmp_path / "model")).step([(Sequence(), IDS)])
+    rounded = native_driver(tmp_path / "model", tmp_path, int8=True).step([(Sequence(), IDS)])
+    assert 0 < float((rounded - expected).std()) < 0.15 * float(expected.std())
+    exact = native_driver(tmp_path / "model", tmp_path).step([(Sequence(), IDS)])
+    torch.testing.assert_close(exact, expected, atol=3e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("page_size", [4, 16])
+def test_float16_keys_and_values_give_what_the_reference_gives_with_them(tmp_path: Path, page_size: int) -> None:
+    """The same rounding on both sides, so the step is as near to torch as with float32; the rounding itself shows, and is small."""
+    path = tiny_file(tmp_path, heads=6, kv_heads=2, layers=3)
+    loaded = load_model(path)
+    pool = KvPool(loaded.config.num_layers, 100, 2, 32, page_size, dtype=torch.float16)
+    expected = PagedDriver(loaded.module, pool, TorchAttention(pool)).step([(Sequence(), IDS)])
+    driver = native_driver(path, tmp_path, kv=torch.float16, page_size=page_size)
+    got = driver.step([(Sequence(), IDS)])
+    full = native_driver(path, tmp_path).step([(Sequence(), IDS)])
+    assert float((got - expected).abs().max()) < 0.05 * float(expected.std())
+    assert 0 < float((got - full).abs().max()) < 0.05 * float(full.std())
+    again, parts = Sequence(), []
+    for chunk in (1, 33, 2, 54):
+        parts.append(driver.step([(again, IDS[again.length : again.length + chunk])]))
+    assert torch.equal(torch.cat(parts), got)
+
+
+@pytest.mark.parametrize("kv", [torch.float32, torch.float16])
+def test_rows_that_share_pages_get_what_they_get_alone_to_the_bit(tmp_path: Path, kv: torch.dtype) -> None:
+    """Seven rows behind a trunk of two blocks of keys, some of them further together, decode in one step."""
+    path = tiny_file(tmp_path, heads=6, kv_heads=2, storage=GGMLQuantizationType.Q8_0)
+    ids = np.random.default_rng(3).integers(0, VOCAB, 800).tolist()
+    driver = native_driver(path, tmp_path, pages=400, kv=kv)
+    trunk, branch = Sequence(), Sequence()
+    driver.step([(trunk, ids[:560])])
+    branch = Sequence(trunk.pages[:34], 544)
+    driver.step([(branch, ids[560:800])])
+    rows = [Sequence(trunk.pages[:34], 544) for _ in range(4)] + [Sequence(branch.pages[:48], 768) for _ in range(3)]
+    steps = [(row, [number]) for number, row in enumerate(rows)]
+    alone = [driver.step([(Sequence(list(row.pages), row.length), tokens)]) for row, tokens in steps]
+    together = driver.step(steps)
+    assert torch.equal(together, torch.cat(alone))
 
 
 @pytest.fixture(scope="module")

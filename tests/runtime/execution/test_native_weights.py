@@ -8,8 +8,7 @@ import pytest
 
 import tests.support.kernel_cache  # noqa: F401
 from sglang_lite.runtime.execution.native_weights import Weights, load_weights
-from sglang_lite.runtime.model.gguf_config import gguf_config
-from sglang_lite.runtime.model.gguf_file import GgufFile
+from sglang_lite.runtime.model.loader import gguf_weights, open_gguf
 from tests.support.tiny_gguf import TinyLlama, gguf_tensors, make_model, write_gguf
 
 pytestmark = pytest.mark.native
@@ -23,8 +22,8 @@ def path(tmp_path: Path) -> Path:
 
 
 def load(path: Path, cache: Path) -> Weights:
-    file = GgufFile(path)
-    return load_weights(file, gguf_config(file.metadata, True, path), cache)
+    file, config = open_gguf(path)
+    return load_weights(gguf_weights(file, config), config, cache)
 
 
 def same(a: Weights, b: Weights) -> bool:
@@ -70,4 +69,13 @@ def test_a_folder_that_cannot_be_written_costs_a_warning(
     (tmp_path / "packed").write_text("a file in the way")
     weights = load(path, tmp_path)
     assert "packed weights are not kept" in caplog.text
-    assert np.isfinite(weights["output_norm.weight"].data).all()
+    assert np.isfinite(weights["norm"].data).all()
+
+
+def test_packed_files_of_former_states_of_a_model_are_dropped(path: Path, tmp_path: Path) -> None:
+    """Three stay: the one in use and two before it."""
+    for seed in range(5):
+        write_gguf(path, TINY, gguf_tensors(make_model(TINY, seed=seed), TINY))
+        last = load(path, tmp_path)
+    assert len(list((tmp_path / "packed").iterdir())) == 3
+    assert same(last, load(path, tmp_path))

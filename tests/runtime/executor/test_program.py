@@ -70,7 +70,8 @@ class HandPort:
         """End a generation with `text`, of which `shown` bytes stay."""
         data = text.encode()
         end = len(data) if shown is None else shown
-        usage = Usage(len(self.requests[rid].input_ids), 0, len(self.requests[rid].input_ids), len(data))
+        prompt_len = len(self.requests[rid].input_ids)
+        usage = Usage(prompt_len, 0, prompt_len, len(data), known_len=prompt_len + max(len(data) - 1, 0))
         self.handlers[rid](
             ReqOutput(rid, tuple(data), data, end, finished=reason or FinishReason("length"), kept_len=end, usage=usage)
         )

@@ -9,7 +9,7 @@ import pytest
 
 from sglang_lite.request_tree import LogprobParams
 from sglang_lite.runtime.scheduler.jump import FIRST_GUESSED, MAX_GIVEN, MAX_GUESSED, MAX_WAIT, JumpState
-from sglang_lite.runtime.scheduler.messages import AddReq
+from sglang_lite.runtime.scheduler.messages import AddReq, GrammarReady
 from tests.support.fake_grammar import FakeGrammar
 from tests.support.scheduler_harness import EOS, Final, Harness, config, greedy
 
@@ -177,3 +177,72 @@ def test_the_prompts_end_is_what_stands_before_a_run() -> None:
 
     run(Listening([frozenset({2})] * 3, EOS), "verify")
     assert set(seen) == {PROMPT[-4:]}
+
+
+def tailed(num: int, width: int = 1) -> FakeGrammar:
+    """A free place, then `num` forced ones up to the end, in each of which `width` tokens are legal."""
+    free = frozenset(range(2, 12))
+    places = [free, *(frozenset(range(2, 2 + width)) for _ in range(num))]
+    return FakeGrammar(places, EOS, [None, *[1 + width] * num])
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize(("mode", "width"), [("force", 1), ("force", 3), ("verify", 1)])
+def test_what_is_forced_up_to_the_end_is_left_to_the_next_request(mode: str, width: int, overlap: bool) -> None:
+    """It goes on with the branch: one row computes the forced tokens and the text behind them."""
+    for page_size in (1, 4, 16):
+        harness = Harness(config(jump_forward=mode, disable_overlap_schedule=not overlap), page_size=page_size)
+        _, final = run(tailed(5, width), mode, harness)
+        assert len(final.ids) == 6
+        assert final.usage is not None
+        assert (final.usage.forced_tokens, final.usage.known_len) == (5, len(PROMPT))
+        assert harness.scheduler.statistics().forced_tokens == 5
+        assert sum(row.extend_len for plan in harness.plans for row in plan.rows) == len(PROMPT) + overlap
+        harness.step(AddReq("next", (*PROMPT, *final.ids, 3, 4), greedy(2)))
+        assert harness.rows() == [("next", len(PROMPT), len(final.ids) + 2)]
+        harness.drain()
+        harness.check_idle()
+
+
+def test_what_another_token_could_spell_too_is_verified_up_to_the_end() -> None:
+    harness, final = run(tailed(5, 3), "verify")
+    assert final.ids == run(tailed(5, 3), "off")[1].ids
+    assert sum(row.extend_len for plan in harness.plans for row in plan.rows) > len(PROMPT)
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("mode", ["verify", "force"])
+def test_a_request_that_is_forced_from_its_begin_needs_no_row(mode: str, late: bool) -> None:
+    harness = Harness(config(jump_forward=mode))
+    grammar = FakeGrammar([frozenset({5})] * 3, EOS, [5] * 3)
+    add = AddReq("r", PROMPT, greedy(9), grammar=None if late else grammar, waits_for_grammar=late)
+    harness.step(add)
+    if late:
+        harness.adds["r"] = AddReq("r", PROMPT, greedy(9), grammar=grammar)
+        harness.step(GrammarReady("r", grammar))
+    harness.check_idle()
+    assert harness.finals["r"].ids == [5, 5, 5]
+    assert harness.runner.work.rows == 0
+    assert not harness.scheduler.is_known("r")
+
+
+@pytest.mark.parametrize("values", [{"max_new_tokens": 3}, {"stop": ("éé",)}, {"stop_token_ids": (5,)}])
+def test_forced_tokens_that_are_not_computed_end_where_they_would(values: dict[str, object]) -> None:
+    grammar = FakeGrammar([frozenset({5})] * 8, EOS, [5] * 8)
+    results = [run(grammar.restarted(), mode, params=values)[1] for mode in ("off", "verify", "force")]
+    assert results[0].reason == results[1].reason == results[2].reason
+    assert results[0].text == results[1].text == results[2].text
+    assert results[2].usage is not None
+    assert results[2].usage.computed_tokens == 0
+
+
+def test_log_probabilities_that_are_asked_for_have_their_tokens_computed() -> None:
+    for wanted in (LogprobParams(None, 0, ()), LogprobParams(0, 1, ())):
+        harness, final = run(tailed(5), "force", logprob=wanted)
+        assert len(final.logprobs) == 6
+        assert sum(row.extend_len for plan in harness.plans for row in plan.rows) > len(PROMPT)
+
+
+def test_nothing_is_taken_where_no_token_is_wanted_or_scored() -> None:
+    grammar = FakeGrammar([frozenset({5})] * 3, EOS, [5] * 3)
+    assert run(grammar, "force", params={"max_new_tokens": 0})[1].ids == []

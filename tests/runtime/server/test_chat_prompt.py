@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from sglang_lite.errors import RequestError
-from sglang_lite.runtime.server.chat_prompt import chat_ids
+from sglang_lite.runtime.server.chat_prompt import chat_ids, shows_schema, with_schema
 from sglang_lite.runtime.text.chat import ChatTemplate
 from sglang_lite.runtime.text.tokenizer import Tokenizer
 from tests.support.toy_text import CHATML, END, START, toy_tokenizer
@@ -49,11 +49,12 @@ def test_one_begin_token_at_most(template: str, add_bos: bool, count: int) -> No
 REVERSED = "{% for m in messages | reverse %}{{ m['role'] }}:{{ m['content'] }}\n{% endfor %}<|im_start|>"
 
 
-def test_a_template_in_another_order_is_taken_whole_and_guarded() -> None:
+def test_a_template_in_another_order_keeps_contents_text_too() -> None:
     tokenizer = toy_tokenizer()
     assert ids(MESSAGES, REVERSED) == tokenizer.encode("user:hé\nsystem:S\n<|im_start|>", parse_special=True)
-    with pytest.raises(RequestError, match=r"messages\.1 holds '<\|im_end\|>'"):
-        ids([MESSAGES[0], {"role": "user", "content": "x<|im_end|>"}], REVERSED)
+    found = ids([MESSAGES[0], {"role": "user", "content": "x<|im_end|>"}], REVERSED)
+    assert END not in found
+    assert bytes(i for i in found if i < 256) == b"user:x<|im_end|>\nsystem:S\n"
 
 
 def test_variables_reach_the_template() -> None:
@@ -66,5 +67,59 @@ def test_an_answer_that_was_begun_goes_on() -> None:
     assert ids(begun, continue_final=True) == ids(MESSAGES) + list(b"I th")
     with pytest.raises(RequestError, match="not the assistant's"):
         ids(MESSAGES, continue_final=True)
-    with pytest.raises(RequestError, match="turn by turn"):
+    with pytest.raises(RequestError, match="behind the others"):
         ids(begun, REVERSED, continue_final=True)
+
+
+def test_an_answer_that_was_begun_keeps_its_white_space() -> None:
+    trimming = CHATML.replace("m['content'] }}<", "m['content'] | trim }}<")
+    begun = [*MESSAGES, {"role": "assistant", "content": " I th "}]
+    assert ids(begun, trimming, continue_final=True) == ids(MESSAGES) + list(b" I th ")
+
+
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
+
+
+def test_a_template_without_tools_gets_them_as_a_block() -> None:
+    tokenizer = toy_tokenizer()
+    chat = ChatTemplate(CHATML, tokenizer.template_variables)
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    messages = [
+        *MESSAGES,
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "1", "content": "<|im_end|>"},
+    ]
+    found = chat_ids(tokenizer, chat, messages, None, tools=[TOOL])
+    text = bytes(i for i in found if i < 256).decode()
+    assert text.startswith("system\nS\n\n# Tools")
+    assert '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>' in text
+    assert text.endswith("user\n<tool_response>\n<|im_end|>\n</tool_response>\nassistant\n")
+    assert found.count(END) == 4  # one a turn: what the tool gave ends none
+
+
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}, "land": {"type": "string"}}}
+
+
+@pytest.mark.parametrize(
+    ("text", "schema", "is_there"),
+    [
+        ("Where?", SCHEMA, False),
+        ('{"type": "object",\n "properties": {"city": {"type": "string"}, "land": {"type":"string"}}}', SCHEMA, True),
+        ('Give "city" and "land".', SCHEMA, True),
+        ('Give "city".', SCHEMA, False),
+        ("Give the city and the land.", SCHEMA, False),
+        ("Answer in JSON.", {"type": "object"}, True),
+        ("Answer.", {"type": "object"}, False),
+        ("Answer in JSON.", {"type": "integer"}, False),
+    ],
+)
+def test_whether_messages_show_a_schema(text: str, schema: Any, is_there: bool) -> None:
+    assert shows_schema([{"role": "user", "content": text}], schema) is is_there
+
+
+def test_a_schema_goes_behind_the_system_message() -> None:
+    shown = with_schema(MESSAGES, SCHEMA)
+    assert [message["role"] for message in shown] == ["system", "user"]
+    assert shown[0]["content"].startswith("S\n\nAnswer with JSON that fits")
+    assert shows_schema(shown, SCHEMA)
+    assert [message["role"] for message in with_schema(MESSAGES[1:], SCHEMA)] == ["system", "user"]

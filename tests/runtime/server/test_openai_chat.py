@@ -15,6 +15,7 @@ from tests.support.live_server import LiveServer, live_server
 from tests.support.talking_engine import TalkingRunner, talking_engine
 
 USER = [{"role": "user", "content": "Hi"}]
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
 
 
 @pytest.fixture
@@ -173,19 +174,48 @@ def test_control_tokens_in_a_message_are_its_text(server: LiveServer) -> None:
         ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "messages.0.content.0"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}, "image_url"),
         ({"messages": [{"role": "user", "content": [{"type": "odd", "text": "x"}]}]}, "messages.0.content.0"),
-        ({"messages": [{"role": "tool", "content": "x", "tool_call_id": "1"}]}, "tools are not built"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "tool_call_id is missing"),
+        ({"messages": [{"role": "function", "name": "f", "content": "x"}]}, "use tools"),
+        ({"messages": [{"role": "user", "content": "x", "tool_calls": [{"id": "1"}]}]}, "of the assistant only"),
+        ({"messages": [{"role": "assistant", "tool_calls": [{"id": "1"}]}]}, "messages.0.tool_calls.0"),
+        (
+            {
+                "messages": [
+                    {"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": "{"}}]}
+                ]
+            },
+            "arguments are no JSON",
+        ),
         ({"max_tokens": 0}, "max_tokens=0"),
         ({"max_tokens": -1}, "max_tokens=-1"),
         ({"max_tokens": 5, "max_completion_tokens": 6}, "max_completion_tokens=6"),
-        ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools is not supported"),
+        ({"tools": [{"type": "function", "function": {"name": ""}}]}, "tools.0"),
+        ({"tools": [{"type": "function"}]}, "tools.0"),
+        ({"tools": [{"type": "web_search"}]}, "tools of type 'web_search'"),
+        ({"tools": [TOOL, TOOL]}, "expected each once"),
+        ({"tools": [TOOL], "tool_choice": "perhaps"}, "tool_choice"),
+        ({"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "g"}}}, "tool_choice names 'g'"),
+        ({"tools": [], "tool_choice": "required"}, "without tools"),
+        ({"tool_choice": "auto"}, "without tools"),
+        (
+            {"tools": [TOOL], "response_format": {"type": "structural_tag", "triggers": ["<"], "structures": []}},
+            "response_format",
+        ),
+        ({"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "strin"}}}]}, "strin"),
+        ({"reasoning_effort": "high"}, "reasoning_effort"),
         ({"functions": [{"name": "f"}]}, "functions"),
         ({"response_format": {"type": "odd"}}, "response_format"),
         ({"response_format": {"type": "json_schema"}}, "json_schema.schema"),
-        ({"response_format": {"type": "json_object"}}, "response_format"),
-        ({"response_format": {"type": "json_object"}, "stream": True}, "response_format"),
         (
-            {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {}}}, "n": 2},
-            "response_format",
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "strin"}}}},
+            "strin",
+        ),
+        (
+            {
+                "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {"pattern": "("}}},
+                "stream": True,
+            },
+            "pattern",
         ),
         ({"top_logprobs": 2}, "top_logprobs"),
         ({"logprobs": True, "top_logprobs": 21}, "top_logprobs=21"),

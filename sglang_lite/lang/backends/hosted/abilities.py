@@ -38,8 +38,9 @@ class Abilities:
 
     `chat`, `completion`: turns; text to go on from. `params`: fields of `SamplingParams` that it takes beside those
     that all take. `constraints`: constraints that it takes as they are. `forms`: it holds an answer to a JSON Schema.
-    `scores`: log-probabilities of a given text. `continues`: it goes on from a turn that has begun. `logprobs`: of
-    generated tokens. `counts`: it counts tokens. `num_stops`: at most that many stop texts; `blank_stops`: of white
+    `scores`: log-probabilities of a given text; `scores_alone`: of tokens without it. `continues`: it goes on from a turn
+    that has begun. `logprobs`: of generated tokens; `prompt_logprobs`: of the prompt's, too. `prefills`: it takes a call for
+    no tokens. `counts`: it counts tokens. `num_stops`: at most that many stop texts; `blank_stops`: of white
     space, too; what it does not take is cut here.
     """
 
@@ -50,8 +51,11 @@ class Abilities:
     constraints: frozenset[str] = frozenset()
     forms: bool = True
     scores: bool = False
+    scores_alone: bool = False
     continues: bool = False
     logprobs: bool = False
+    prompt_logprobs: bool = False
+    prefills: bool = False
     counts: bool = False
     max_temperature: float = 2.0
     num_stops: int = 4
@@ -75,7 +79,8 @@ class Abilities:
                     raise self.refuse("num_api_spec_tokens with a stream or n > 1", "a run without one of them")
                 self._check_place(op, place, num_speculated)
                 self._check_params(params, place)
-                if op.logprob is not None and (not self.logprobs or op.logprob.start_len is not None):
+                is_beyond = op.logprob is not None and op.logprob.start_len is not None and not self.prompt_logprobs
+                if is_beyond or (op.logprob is not None and not self.logprobs):
                     raise self.refuse("return_logprob of this kind", "gen without it")
             case SelectOp(method=method):
                 self._check_place(op, place, None)
@@ -84,7 +89,9 @@ class Abilities:
                     raise self.refuse("select on text outside turns", "turns: s += user(...) + assistant(select(...))")
                 if not is_scored and not self.forms:
                     raise self.refuse("select", "gen(stop=...) and a check of your own")
-                if method == "unconditional_likelihood_normalized" or op.needs_unconditional:
+                if (
+                    method == "unconditional_likelihood_normalized" or op.needs_unconditional
+                ) and not self.scores_alone:
                     raise self.refuse("select by unconditional likelihood", "token_length_normalized")
                 if method == "client" and not is_scored:
                     raise self.refuse("select by a method of your own", "one of the three methods")

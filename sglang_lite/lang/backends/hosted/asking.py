@@ -10,7 +10,7 @@ from sglang_lite import choice_scoring
 from sglang_lite.errors import ExecutionError
 from sglang_lite.lang.backends.hosted.contents import Contents
 from sglang_lite.lang.backends.hosted.forms import WRAPPER_TOKENS, Form, InvalidReplyError, choice_form, form_of
-from sglang_lite.lang.backends.hosted.messages import Adapter, Calls, ModelReply, ModelRequest, TokenRow
+from sglang_lite.lang.backends.hosted.messages import Adapter, Calls, ModelReply, ModelRequest, TextScorer, TokenRow
 from sglang_lite.lang.backends.hosted.retry import RetryPolicy
 from sglang_lite.lang.backends.hosted.speculation import ATTEMPTS, Ahead, find_mismatch, turn_ahead, without_lead
 from sglang_lite.lang.backends.hosted.stops import StopCut, first_stop, split_stops
@@ -73,7 +73,7 @@ class Asker:
         Raises:
             Exception: the client's error, or an `ExecutionError`: no answer was of the form.
         """
-        if params.max_new_tokens == 0:
+        if params.max_new_tokens == 0 and not self._adapter.abilities.prefills:
             return Answered("", [""] * params.n if params.n > 1 else "", {"completion_tokens": 0, "requests": 0})
         is_free = params.constraint is None
         if num_speculated is not None and is_free:
@@ -154,7 +154,7 @@ class Asker:
         texts = list(reply.texts)
         if len(texts) != n:
             raise ExecutionError(f"reading an answer: got {len(texts)} texts, expected n={n}")
-        reason: dict[str, Any] = {"type": reply.finish_reason}
+        reason: dict[str, Any] = reply.meta.get("finish_reason") or {"type": reply.finish_reason}
         for index, text in enumerate(texts):
             place = first_stop(text, stops)
             if place is not None:
@@ -204,6 +204,9 @@ class Asker:
             means = [choice_scoring.mean(row) for row in rows_of(rows)]
             if op.method == "greedy_token_selection":
                 decision = choice_scoring.greedy_token_selection(rows_of(rows))
+            elif op.method == "unconditional_likelihood_normalized":
+                alone = [[token[0] for token in row] for row in meta["unconditional_token_logprobs"]]
+                decision = choice_scoring.unconditional_likelihood_normalized(rows_of(rows), alone)
             else:
                 decision = choice_scoring.token_length_normalized(rows_of(rows))
             chosen = op.choices[decision.index]
@@ -216,11 +219,20 @@ class Asker:
         """The tokens of each choice with their log-probabilities, and what was spent."""
         rows, meta = await self._policy.call(lambda: self._adapter.score(contents.text, op.choices))
         meta.setdefault("requests", 1)
+        if op.method == "unconditional_likelihood_normalized" or op.needs_unconditional:
+            scorer = self._adapter
+            assert isinstance(scorer, TextScorer), f"{scorer.abilities.name} was checked for scores without a text"
+            alone = await self._policy.call(lambda: scorer.score_alone(rows))
+            meta["unconditional_token_logprobs"] = [list(row) for row in alone]
+            meta["requests"] += 1
         self._spent(meta)
         return rows, meta
 
     async def count(self, contents: Contents) -> int:
         """Tokens of what a branch holds."""
+        scorer = self._adapter
+        if isinstance(scorer, TextScorer):
+            return await self._policy.call(lambda: scorer.count_text(contents.text))
         messages = contents.messages
         if contents.role is not None:
             messages = (*messages, {"role": contents.role, "content": contents.turn})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import threading
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,13 +90,17 @@ class HostedBackend:
                 Checker(self.abilities, num_tokens),
                 shared_loop,
                 sink,
-                role_text=self._template.role_text,
+                role_text=self.role_text,
                 describe=lambda error: final_error(error, repr(self), self._secrets),
                 num_speculated=num_tokens,
                 seed=seed,
             )
             self._programs.add(program)
         return program
+
+    def role_text(self, role: str, before: Sequence[str]) -> tuple[str, str]:
+        """What begins and ends a turn of `role`, written out as text."""
+        return self._template.role_text(role)
 
     def with_speculation(self, num_tokens: int | None) -> HostedBackend | SpeculatingBackend:
         """What a program runs on whose calls write ahead; None: this backend itself."""

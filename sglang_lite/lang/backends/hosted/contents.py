@@ -55,6 +55,11 @@ class Contents:
         """The tools that the model may call, in OpenAI's form."""
         return tuple(self.variables.get("tools") or ())
 
+    @property
+    def roles(self) -> list[str]:
+        """Of the closed turns."""
+        return [str(message["role"]) for message in self.messages]
+
     def with_role(self, role: str, shown: str, fields: Mapping[str, Any]) -> Contents:
         """With a turn begun; `shown`: how the program sees that."""
         return replace(self, text=self.text + shown, role=role, turn="", spoken="", fields=fields, ahead=None)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from sglang_lite.lang.backends.hosted.abilities import Abilities
 from sglang_lite.lang.backends.hosted.forms import Form
@@ -99,4 +99,17 @@ class Adapter(Protocol):
 
     async def close(self) -> None:
         """Close the connections."""
+        ...
+
+
+@runtime_checkable
+class TextScorer(Protocol):
+    """An adapter that scores tokens alone and counts those of texts. Called where abilities say `scores_alone`."""
+
+    async def score_alone(self, rows: Sequence[TokenRow]) -> list[TokenRow]:
+        """The same tokens, without what stood before them."""
+        ...
+
+    async def count_text(self, text: str) -> int:
+        """Tokens of a text."""
         ...

@@ -52,8 +52,8 @@ from sglang_lite.request_tree import (
 
 logger = logging.getLogger(__name__)
 
-RoleText = Callable[[str], tuple[str, str]]
-"""How a role's turn begins and ends where it is shown as text."""
+RoleText = Callable[[str, Sequence[str]], tuple[str, str]]
+"""How a role's turn begins and ends where it is shown as text, given the roles of the turns before it."""
 
 
 class HostedProgram:
@@ -244,11 +244,11 @@ class HostedProgram:
                 text = op.text_of(await asyncio.shield(self._result(target)))
                 return self._add(op, branch, text)
             case RoleBeginOp(role=role, fields=fields):
-                shown = self._role_text(role)[0]
+                shown = self._role_text(role, branch.contents.roles)[0]
                 branch.contents = branch.contents.with_role(role, shown, json.loads(fields) if fields else {})
                 return OpDone(op.id, shown)
             case RoleEndOp():
-                shown = self._role_text(branch.contents.role or "")[1]
+                shown = self._role_text(branch.contents.role or "", branch.contents.roles)[1]
                 branch.contents = branch.contents.without_role(shown)
                 return OpDone(op.id, shown)
             case ForkOp(children=children):

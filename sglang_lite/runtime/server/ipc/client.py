@@ -142,6 +142,7 @@ class EngineClient:
         self.tokenizer = tokenizer
         self.limits = Limits(ready.vocab_size, ready.context_length, ready.pool_tokens)
         self._send = send
+        self._snapshot: dict[str, Any] = ready.info
         self._numbers = itertools.count()
         self._lock = threading.Lock()
         self._groups: dict[int, _Group] = {}
@@ -168,6 +169,7 @@ class EngineClient:
         stream: bool = False,
         rid: str | Sequence[str] | None = None,
         priority: int | None = None,
+        cache_salt: str | None = None,
         **other_inputs: Any,
     ) -> Awaitable[Reply | list[Reply] | AsyncIterator[Reply]]:
         """As `Engine.async_generate`; prompts are tokenised here."""
@@ -177,7 +179,7 @@ class EngineClient:
             return_logprob, logprob_start_len, top_logprobs_num, token_ids_logprob, return_text_in_logprobs
         )
         requests, is_single = build_requests(
-            self.tokenizer, self.limits, prompt, input_ids, sampling_params, logprob, rid, priority
+            self.tokenizer, self.limits, prompt, input_ids, sampling_params, logprob, rid, priority, cache_salt
         )
         return replies_of(self, requests, is_single, stream=stream)
 
@@ -274,6 +276,14 @@ class EngineClient:
         """Configuration and counters."""
         return dict(self.call("get_server_info"))
 
+    def check_running(self) -> None:
+        """Raise `EngineStoppedError` where the scheduler is gone."""
+        self._check_alive()
+
+    def snapshot(self) -> dict[str, Any]:
+        """Counters of a moment ago, from the last beat; waits for nothing."""
+        return self._snapshot
+
     def take(self, message: ipc.FromScheduler) -> None:
         """One message of the scheduler, on the reading thread."""
         match message:
@@ -284,6 +294,8 @@ class EngineClient:
                     program = self._programs.get(number)
                 if program is not None:
                     program.take(events)
+            case ipc.Beat(snapshot=snapshot):
+                self._snapshot = snapshot or self._snapshot
             case ipc.Answer(number=number):
                 with self._lock:
                     answers = self._calls.pop(number, None)

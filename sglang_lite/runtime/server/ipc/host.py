@@ -115,6 +115,15 @@ class EngineHost:
         """As `Engine.get_server_info`."""
         return self._client().get_server_info() | {"restarts": self.num_restarts}
 
+    def check_running(self) -> None:
+        """Raise `EngineStoppedError` where no scheduler is ready."""
+        self._client().check_running()
+
+    def snapshot(self) -> dict[str, Any]:
+        """Counters of a moment ago; waits for nothing. Empty while there is no scheduler."""
+        client = self._process.client
+        return ({} if client is None else client.snapshot()) | {"restarts": self.num_restarts}
+
     def call(self, name: str, **arguments: Any) -> Any:
         """A function of the engine by name."""
         return self._client().call(name, **arguments)

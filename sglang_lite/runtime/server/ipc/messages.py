@@ -167,10 +167,11 @@ class ProgramEvents(Message, frozen=True):
 
 
 class Beat(Message, frozen=True):
-    """Several a second: steps done so far, and whether there is work."""
+    """Several a second: steps done so far, whether there is work, and `Engine.snapshot`."""
 
     steps: int
     has_work: bool
+    snapshot: dict[str, Any] = {}
 
 
 FromScheduler: TypeAlias = Progress | Ready | Failed | Piece | Answer | ProgramEvents | Beat

@@ -127,6 +127,8 @@ class SchedulerProcess:
                 if message.steps != self._beat.steps or not message.has_work or not self._beat.has_work:
                     self._moved_s = time.monotonic()
                 self._beat = message
+                if self.client is not None:
+                    self.client.take(message)
             case _:
                 if self.client is not None:
                     self.client.take(message)

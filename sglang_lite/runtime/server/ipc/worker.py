@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from sglang_lite.errors import EngineStoppedError, ExecutionError, SglangLiteError
 from sglang_lite.op_json import error_to_json, event_to_json, op_from_json
 from sglang_lite.request_tree import Event, EventSink, Program, RequestTree, TreeRow
+from sglang_lite.runtime.engine.notices import told
 from sglang_lite.runtime.engine.reply import Mailbox, Reply
 from sglang_lite.runtime.engine.requests import GenerateRequest, Limits
 from sglang_lite.runtime.server.ipc import messages as ipc
@@ -61,6 +62,10 @@ class HostedEngine(Protocol):
 
     def progress(self) -> tuple[int, bool]:
         """Steps so far, and whether there is work; waits for nothing."""
+        ...
+
+    def snapshot(self) -> dict[str, Any]:
+        """Counters of a moment ago; waits for nothing."""
         ...
 
     def shutdown(self) -> None:
@@ -209,7 +214,7 @@ class Worker:
     def _beat(self) -> None:
         while not self._ended.wait(_BEAT_S):
             steps, has_work = self._engine.progress()
-            self._channel.send(ipc.Beat(steps, has_work))
+            self._channel.send(ipc.Beat(steps, has_work, self._engine.snapshot()))
 
 
 def host(channel: Channel[ipc.ToScheduler], make_engine: Callable[[str | None, dict[str, Any]], HostedEngine]) -> int:
@@ -220,7 +225,8 @@ def host(channel: Channel[ipc.ToScheduler], make_engine: Callable[[str | None, d
         channel.send(ipc.Failed(error_to_json(error)))
         return 1
     try:
-        engine = make_engine(start.model_path, start.settings)
+        with told(lambda line: channel.send(ipc.Progress(line))):
+            engine = make_engine(start.model_path, start.settings)
     except SglangLiteError as error:
         channel.send(ipc.Failed(error_to_json(error)))
         return 1
@@ -244,13 +250,14 @@ def end_with_parent() -> None:
 def main(folder: str) -> int:
     """The scheduler process, until told to stop."""
     from sglang_lite.runtime.engine.engine import Engine  # torch: after the channel's own faults
+    from sglang_lite.runtime.engine.warm import warmed
 
     faulthandler.enable()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the HTTP process decides
     end_with_parent()
     channel: Channel[ipc.ToScheduler] = Channel(Path(folder), "scheduler", ipc.ToScheduler)
     try:
-        return host(channel, lambda path, settings: Engine(path, **settings))
+        return host(channel, lambda path, settings: warmed(Engine(path, **settings)))
     finally:
         channel.release()
 

@@ -1,0 +1,4 @@
+"""x"""
+from typing import Any
+def measure(*a: Any) -> dict[str, Any]:
+    return {"markdown": ""}
