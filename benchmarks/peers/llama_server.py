@@ -97,10 +97,13 @@ class LlamaServer:
             self._log.close()
 
     def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        if not self._places.acquire(timeout=max(min(self.deadline - time.monotonic(), _LONG_S), 0.0)):
-            raise PeerError("asking llama-server: the time for this run is over")
+        is_placed = self._places.acquire(timeout=max(min(self.deadline - time.monotonic(), _LONG_S), 0.0))
         left = min(self.deadline - time.monotonic(), _LONG_S)
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=max(left, 0.01))
+        if not is_placed or left <= 0:
+            if is_placed:
+                self._places.release()
+            raise PeerError("asking llama-server: the time for this run is over")
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=left)
         try:
             connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
             response = connection.getresponse()

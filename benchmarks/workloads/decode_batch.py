@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -21,7 +22,7 @@ class DecodeBatch(Workload):
     title: ClassVar[str] = "decode, batch 16"
     unit: ClassVar[str] = "tok/s"
     slots: ClassVar[tuple[int, ...]] = (16, 8)
-    goals = {Q4_1: (1.5, 2.5), Q4_0: (1.2, 2.0), HF: (4.0, 7.0)}
+    goals: ClassVar[Mapping[str, tuple[float, float]]] = {Q4_1: (1.5, 2.5), Q4_0: (1.2, 2.0), HF: (4.0, 7.0)}
 
     rows: int = 16
     prompt: int = 16

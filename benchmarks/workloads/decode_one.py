@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -22,7 +23,7 @@ class DecodeOne(Workload):
     unit: ClassVar[str] = "tok/s"
     slots: ClassVar[tuple[int, ...]] = (1,)
     limit_s: ClassVar[float] = 60.0
-    goals = {Q4_1: (1.0, 2.0), Q4_0: (0.8, 1.5), HF: (5.0, 15.0)}
+    goals: ClassVar[Mapping[str, tuple[float, float]]] = {Q4_1: (1.0, 2.0), Q4_0: (0.8, 1.5), HF: (5.0, 15.0)}
 
     prompt: int = 64
     out: int = 128

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -27,7 +28,7 @@ class FewShotSelect(ProgramWorkload):
     title: ClassVar[str] = "few-shot select"
     unit: ClassVar[str] = "selects/s"
     limit_s: ClassVar[float] = 120.0
-    goals = {Q4_1: (2.5, 6.0), Q4_0: (2.5, 6.0)}
+    goals: ClassVar[Mapping[str, tuple[float, float]]] = {Q4_1: (2.5, 6.0), Q4_0: (2.5, 6.0)}
 
     texts: int = 64
     examples: int = 11

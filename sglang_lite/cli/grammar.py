@@ -18,7 +18,6 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sglang_lite import env
 from sglang_lite.errors import RequestError
 
 if TYPE_CHECKING:
@@ -101,8 +100,9 @@ def _compiled(kind: str, source: str, args: argparse.Namespace) -> CompiledGramm
 def _compiler() -> GrammarCompiler:
     """A compiler over single bytes: what belongs to a grammar does not depend on the tokens."""
     from sglang_lite.runtime.engine.build import prepare_grammar_kernels
+    from sglang_lite.runtime.engine.cache_folder import cache_folder
 
-    prepare_grammar_kernels(env.cache_dir())
+    prepare_grammar_kernels(cache_folder())
     from sglang_lite.grammar import GrammarCompiler, TokenVocab  # after the folder of compiled kernels is named
 
     return GrammarCompiler(TokenVocab([*(bytes([byte]) for byte in range(256)), None], eos_ids=[256]))

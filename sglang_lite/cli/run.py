@@ -5,6 +5,9 @@ FILE.py            a script with code at module level runs as python would run i
 FILE.py:NAME       the @function NAME runs
 (no file)          the demo: a ReAct agent and a tree of thought on the embedded model
 
+With --openai-batch the lines of a file of OpenAI batch requests are answered into --out, by the server that --backend
+names or by one that is started for them; lines that --out has already are left out.
+
 What follows -- goes to the script.
 
 A @function gets its arguments by --arg; its variables are printed as JSON. With --rows it runs once for each line of a
@@ -17,6 +20,7 @@ Examples:
   sglang-lite run examples/agents/react.py --backend scripted
   sglang-lite run quiz.py:ask --rows in.jsonl --out out.jsonl --resume
   sglang-lite run quiz.py:ask --arg question="How high is Mount Kenya?" --arg n=3
+  sglang-lite run --openai-batch requests.jsonl --out answers.jsonl
 """
 
 from __future__ import annotations
@@ -30,7 +34,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from sglang_lite import env
 from sglang_lite.cli.demo import run_demo
+from sglang_lite.cli.openai_batch import local_model, run_batch
 from sglang_lite.cli.options import add_backend_argument, backend_named, parse_assignment
 from sglang_lite.cli.summary import summary_line
 from sglang_lite.cli.target import check_arguments, find_function, has_module_level_code, load_module, split_target
@@ -49,7 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", nargs="?", metavar="FILE.py[:NAME]", help="what to run (default: the demo)")
     parser.add_argument("--arg", action="append", default=[], metavar="NAME=VALUE", help="an argument of the @function")
     parser.add_argument("--rows", metavar="IN.jsonl", help="run the @function once for each line")
-    parser.add_argument("--out", metavar="OUT.jsonl", help="where the results of --rows go")
+    parser.add_argument("--openai-batch", metavar="IN.jsonl", help="answer the requests of an OpenAI batch file")
+    parser.add_argument("--out", metavar="OUT.jsonl", help="where the results of --rows or --openai-batch go")
     parser.add_argument("--resume", action="store_true", help="leave out rows that --out has already")
     parser.add_argument("--ordered", action="store_true", help="write the results in the order of the rows")
     add_backend_argument(parser)
@@ -67,6 +74,8 @@ def main(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     given = dict(parse_assignment(text) for text in args.arg)
+    if args.openai_batch is not None:
+        return _run_openai_batch(args)
     if args.rows is not None or args.out is not None:
         return _run_rows(args, given)
     if args.target is None:
@@ -116,6 +125,17 @@ def _run_rows(args: argparse.Namespace, given: dict[str, Any]) -> int:
         file=sys.stderr,
     )
     return 130 if report.interrupted else 1 if report.failed else 0
+
+
+def _run_openai_batch(args: argparse.Namespace) -> int:
+    """The lines of a batch file; the exit code is 1 where some had errors."""
+    if args.out is None or args.target is not None or args.rows is not None:
+        raise RequestError("running a batch: expected --openai-batch IN.jsonl with --out OUT.jsonl and nothing to run")
+    name = args.backend or env.backend() or "local"
+    url, model_path = (name, None) if name.startswith(("http://", "https://")) else (None, local_model(name))
+    done, failed, there = run_batch(Path(args.openai_batch), Path(args.out), url, model_path)
+    print(f"{args.out}: {done} answers written, {failed} with errors, {there} there already", file=sys.stderr)
+    return 1 if failed else 0
 
 
 def read_rows(path: Path, given: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -24,7 +24,7 @@ from typing import Any
 
 from sglang_lite import env
 from sglang_lite.cli.serve_flags import FLAGS, add_flags, flags_table
-from sglang_lite.cli.serve_settings import PRECEDENCE, Given, Settings, from_mapping, resolve, settled
+from sglang_lite.cli.serve_settings import PRECEDENCE, Settings, from_mapping, resolve, settled
 from sglang_lite.errors import RequestError, SglangLiteError
 from sglang_lite.runtime.server.config import ServerConfig
 
@@ -37,8 +37,12 @@ SUMMARY = "serve a model over HTTP"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `sglang-lite serve`."""
     parser.add_argument("--config", metavar="FILE", help=f"a YAML file of settings; {PRECEDENCE}")
-    parser.add_argument("--print-config", action="store_true", help="show every setting and where it comes from, then end")
-    parser.add_argument("--owned", action="store_true", help=argparse.SUPPRESS)  # by another process, see runtime_process
+    parser.add_argument(
+        "--print-config", action="store_true", help="show every setting and where it comes from, then end"
+    )
+    parser.add_argument(
+        "--owned", action="store_true", help=argparse.SUPPRESS
+    )  # by another process, see runtime_process
     add_flags(parser, ("without effect", "refused", "engine", "server"))
 
 

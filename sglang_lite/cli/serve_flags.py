@@ -43,6 +43,7 @@ _HELP = {
     "schema_in_prompt": "show the model the schema of its answer: auto (where the messages lack it, default), never, always",
     "tool_call_parser": "form of tool calls: hermes, llama3, mistral (default: what the model's template says)",
     "reasoning_parser": "form of thinking, such as qwen3 or deepseek-r1 (default: what the model's template says)",
+    "cache_isolation": "key: requests reuse the cached prefixes of their own API key only (default: none)",
     "viewer": "the page at /: off, stats (numbers only) or full (default: full on this machine only)",
     "admin_key_file": "a file of keys of those who run the server: they see texts of others and may flush, abort, profile",
     "admin_key_env": "a variable that holds such a key (may be repeated)",
@@ -113,7 +114,9 @@ def add_flags(parser: argparse.ArgumentParser, kinds: tuple[Kind, ...]) -> None:
 def flags_table() -> str:
     """The table of docs/flags.md: every flag in its class."""
     remedies = REFUSED | SERVER_REFUSED
-    honoured = [f"| `{name}` | {flag.help} |" for name, flag in sorted(FLAGS.items()) if flag.kind in ("engine", "server")]
+    honoured = [
+        f"| `{name}` | {flag.help} |" for name, flag in sorted(FLAGS.items()) if flag.kind in ("engine", "server")
+    ]
     idle = ", ".join(f"`{name}`" for name, flag in sorted(FLAGS.items()) if flag.kind == "without effect")
     refused = [
         f"| `{name}` | {remedies[flag.setting]} |" for name, flag in sorted(FLAGS.items()) if flag.kind == "refused"

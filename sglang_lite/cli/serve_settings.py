@@ -14,7 +14,9 @@ from sglang_lite.errors import RequestError, UnsupportedError
 from sglang_lite.runtime.config import REFUSED, EngineConfig
 from sglang_lite.runtime.server.config import SERVER_REFUSED, ServerConfig
 
-PRECEDENCE = "a flag goes before a variable (SGLANG_LITE_PORT), that before the file of --config, that before the default"
+PRECEDENCE = (
+    "a flag goes before a variable (SGLANG_LITE_PORT), that before the file of --config, that before the default"
+)
 
 _TAKEN = frozenset({"api_key", "backend", "compat", "cache"})
 """Settings whose variable means something else: the key for a server that a program talks to, and so on."""
@@ -90,7 +92,10 @@ def settled(given: dict[str, Given], **server_only: Any) -> Settings:
             raise UnsupportedError(f"serving: {flag_name(setting)} is not supported: {remedies[setting]}")
     server = {name: tuple(value) if isinstance(value, list) else value for name, value in values["server"].items()}
     return Settings(
-        values["engine"], ServerConfig(**server, **server_only), [flag_name(name) for name in values["without effect"]], given
+        values["engine"],
+        ServerConfig(**server, **server_only),
+        [flag_name(name) for name in values["without effect"]],
+        given,
     )
 
 
@@ -125,7 +130,9 @@ def from_file(path: str) -> dict[str, Given]:
     if content is None:
         return {}
     if not isinstance(content, dict):
-        raise RequestError(f"reading the settings in {path!r}: got {type(content).__name__}, expected 'name: value' lines")
+        raise RequestError(
+            f"reading the settings in {path!r}: got {type(content).__name__}, expected 'name: value' lines"
+        )
     return from_mapping(cast("dict[object, Any]", content), path, f"file {path}")
 
 
@@ -157,7 +164,9 @@ def _checked(flag: Flag, value: Any, what: str) -> Any:
     for item in items:
         is_right = isinstance(item, kind) or (kind is float and isinstance(item, int))
         if not is_right or (isinstance(item, bool) and kind is not bool):
-            raise RequestError(f"reading the settings in {what}: got {item!r}, expected a value of type {kind.__name__}")
+            raise RequestError(
+                f"reading the settings in {what}: got {item!r}, expected a value of type {kind.__name__}"
+            )
     return items if flag.is_list else value
 
 

@@ -13,10 +13,12 @@ import numpy as np
 
 from sglang_lite.grammar.algebra import DEFAULT_MAX_PRODUCT_STATES, difference, intersection
 from sglang_lite.grammar.errors import GrammarTooLargeError
-from sglang_lite.grammar.graph import Graph, size_of
+from sglang_lite.grammar.facts import size_of
+from sglang_lite.grammar.graph import Graph
 from sglang_lite.grammar.left_recursion import refuse_left_recursion
 from sglang_lite.grammar.nfa import ANY_TEXT, STATE_BITS, ByteDfa, ByteNfa, Int32Array, UInt8Array
 from sglang_lite.grammar.rules import RulePlan, plan_rules
+from sglang_lite.grammar.spread_kernels import by_source
 from sglang_lite.grammar.syntax import Both, Grammar, Node, Without, both, without
 from sglang_lite.grammar.trimming import Trimmed
 
@@ -118,18 +120,13 @@ def _pack(trimmed: Trimmed) -> ByteNfa:
         raise GrammarTooLargeError(
             f"building the automaton: {num_states} states and {labels.num_inner} inner states; at most {1 << STATE_BITS} can be numbered"
         )
-    calls = np.stack(
-        [
-            np.concatenate([edges[:, 0], specials[:, 0]]),
-            np.concatenate([begins[edges[:, 1]], special_begins]),
-            np.concatenate([edges[:, 2], specials[:, 2]]),
-        ],
-        axis=1,
-    )
-    empty_offsets, empty = _rows(trimmed.empty, num_states)
-    call_offsets, calls = _rows(calls, num_states)
-    ref_offsets, refs = _rows(refs, num_states)
-    inner = labels.edges()
+    calls = np.concatenate([edges, specials])
+    calls[: len(edges), 1] = begins[edges[:, 1]]
+    calls[len(edges) :, 1] = special_begins
+    empty_offsets, empty = by_source(trimmed.empty, num_states)
+    call_offsets, calls = by_source(calls, num_states)
+    ref_offsets, refs = by_source(refs, num_states)
+    inner, inner_offsets, covers = labels.laid_out()
     byte_class, class_byte = _byte_classes(inner[inner[:, 0] < _BYTES])
     columns = np.concatenate([byte_class, len(class_byte) + np.arange(len(labels.special_ids))]).astype(np.int32)
     return ByteNfa(
@@ -142,24 +139,17 @@ def _pack(trimmed: Trimmed) -> ByteNfa:
         ref_entry=trimmed.entries[refs[:, 1]],
         ref_return=np.where(trimmed.bare_ends[refs[:, 2]], -1, refs[:, 2]).astype(np.int32),
         pops=trimmed.ends,
-        inner_offsets=labels.offsets(),
+        inner_offsets=inner_offsets,
         inner_low=columns[inner[:, 0]],
         inner_high=columns[inner[:, 1]],
         inner_next=np.ascontiguousarray(inner[:, 2]),
         inner_exits=inner[:, 3].astype(np.uint8),
-        inner_covers=labels.covers(),
+        inner_covers=covers,
         byte_class=byte_class,
         class_byte=np.concatenate([class_byte, np.full(len(labels.special_ids), -1, np.int32)]),
         special_ids=np.array(labels.special_ids, np.int32),
         start=trimmed.start,
     )
-
-
-def _rows(arrows: Int32Array, num_states: int) -> tuple[Int32Array, Int32Array]:
-    """`arrows`, int32 [*, 3], in the order of their sources, and where those of each state begin (int32 [N + 1])."""
-    offsets = np.zeros(num_states + 1, np.int32)
-    np.cumsum(np.bincount(arrows[:, 0], minlength=num_states), out=offsets[1:])
-    return offsets, arrows[np.argsort(arrows[:, 0], kind="stable")]
 
 
 class _Labels:
@@ -169,50 +159,47 @@ class _Labels:
         self.num_inner = 0
         self.special_ids: list[int] = []
         self._entries: dict[int, int] = {}
-        self._counts: list[Int32Array] = []
-        self._edges: list[Int32Array] = []
-        self._covers: list[UInt8Array] = []
+        self._begins: list[int] = []
         self._held: list[ByteDfa] = []  # identities are keys, so the objects must live
 
     def entry(self, label: ByteDfa) -> int:
-        """The inner state where `label` begins, laid out when it is first used."""
+        """The inner state where `label` begins, numbered when it is first used."""
         base = self._entries.get(id(label))
-        if base is None:
-            base = self._entries[id(label)] = self.num_inner
-            edges = label.edges.copy()
-            edges[edges[:, 2] >= 0, 2] += base
-            self._held.append(label)
-            self._edges.append(edges)
-            self._counts.append(np.diff(label.offsets))
-            covers = np.full(len(label.offsets) - 1, label.covers if label.covers & ANY_TEXT else 0, np.uint8)
-            covers[0] = label.covers
-            self._covers.append(covers)
-            self.num_inner += len(label.offsets) - 1
-        return base
+        return self._add(id(label), label) if base is None else base
 
     def special(self, token_id: int) -> int:
         """The inner state that reads the special token."""
         if token_id not in self.special_ids:
             self.special_ids.append(token_id)
             column = _BYTES + len(self.special_ids) - 1
-            self._entries[-1 - token_id] = self.num_inner
-            self._edges.append(np.array([[column, column, -1, 1]], np.int32))
-            self._counts.append(np.ones(1, np.int32))
-            self._covers.append(np.zeros(1, np.uint8))
-            self.num_inner += 1
+            edges = np.array([[column, column, -1, 1]], np.int32)
+            self._add(-1 - token_id, ByteDfa(np.array([0, 1], np.int32), edges, accepts_empty=False, covers=0))
         return self._entries[-1 - token_id]
 
-    def edges(self) -> Int32Array:
-        """int32 [*, 4]; see `ByteDfa.edges`."""
-        return np.concatenate([np.zeros((0, 4), np.int32), *self._edges])
+    def _add(self, key: int, label: ByteDfa) -> int:
+        base = self._entries[key] = self.num_inner
+        self._begins.append(base)
+        self._held.append(label)
+        self.num_inner += len(label.offsets) - 1
+        return base
 
-    def covers(self) -> UInt8Array:
-        """uint8 [A]; see `ByteNfa.inner_covers`."""
-        return np.concatenate([np.zeros(0, np.uint8), *self._covers])
-
-    def offsets(self) -> Int32Array:
-        """int32 [A + 1]; rows of `edges`."""
-        return np.cumsum(np.concatenate([np.zeros(1, np.int32), *self._counts]), dtype=np.int32)
+    def laid_out(self) -> tuple[Int32Array, Int32Array, UInt8Array]:
+        """Edges, int32 [*, 4] (see `ByteDfa.edges`), their rows, int32 [A + 1], and `ByteNfa.inner_covers`, uint8 [A]."""
+        if not self._held:
+            return np.zeros((0, 4), np.int32), np.zeros(1, np.int32), np.zeros(0, np.uint8)
+        begins = np.array(self._begins, np.int32)
+        edges = np.concatenate([label.edges for label in self._held])
+        numbers = np.array([len(label.edges) for label in self._held], np.int32)
+        edges[:, 2] += np.repeat(begins, numbers) * (edges[:, 2] >= 0)
+        ends = np.cumsum(numbers, dtype=np.int32)
+        sizes = np.diff(begins, append=np.int32(self.num_inner))
+        offsets = np.concatenate([label.offsets[1:] for label in self._held]) + np.repeat(ends - numbers, sizes)
+        covers = np.zeros(self.num_inner, np.uint8)
+        for base, label in zip(self._begins, self._held, strict=True):
+            if label.covers:
+                reach = len(label.offsets) - 1 if label.covers & ANY_TEXT else 1
+                covers[base : base + reach] = label.covers
+        return edges, np.concatenate([np.zeros(1, np.int32), offsets.astype(np.int32)]), covers
 
 
 def _byte_classes(edges: Int32Array) -> tuple[UInt8Array, Int32Array]:

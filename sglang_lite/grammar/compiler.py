@@ -32,9 +32,10 @@ from sglang_lite.grammar.tag_spec import parse_structural_tag
 from sglang_lite.grammar.vocab import TokenVocab
 
 DEFAULT_MAX_TABLE_BYTES = 64 << 20
-DEFAULT_KEPT_BYTES = 3 << 20
-DEFAULT_MAX_MASK_BYTES = 1 << 20
+DEFAULT_KEPT_BYTES = 2_700_000
+DEFAULT_MAX_MASK_BYTES = 1_000_000
 _LEAST_KEPT_BYTES = 256 << 10
+_LEAST_MASKS = 16
 DEFAULT_MAX_GRAMMARS = 256
 
 
@@ -49,7 +50,8 @@ class GrammarCompiler:
         max_states: states of one automaton; more is a GrammarTooLargeError at compile time.
         max_table_bytes: deterministic tables of one grammar; more is a GrammarTooLargeError where they would grow.
         kept_bytes: automaton and tables of one grammar; where they outgrow it, the tables begin anew.
-        max_mask_bytes: masks kept by one grammar; the least recently used go first.
+        max_mask_bytes: masks kept by one grammar; the least recently used go first. A grammar whose automaton leaves no room
+            within `kept_bytes` keeps few.
         max_grammars: compiled grammars kept.
         cache_dir: folder of compiled automata, under source, options, vocabulary and version; None is that of the vocabulary, if any.
     """
@@ -251,9 +253,11 @@ class GrammarCompiler:
         return self._compiled(source, self._automaton(node))
 
     def _compiled(self, source: GrammarSource, automaton: StoredAutomaton) -> CompiledGrammar:
-        kept = max(_LEAST_KEPT_BYTES, self._kept_bytes - automaton.nfa.num_bytes)
+        kept, masks = self._kept_bytes - automaton.nfa.num_bytes, self._max_mask_bytes
+        if kept < _LEAST_KEPT_BYTES:  # the automaton alone takes what there is
+            kept, masks = _LEAST_KEPT_BYTES, min(masks, _LEAST_MASKS * self.vocab.eos_words.nbytes)
         tables = LazyTables(automaton.nfa, max_bytes=self._max_table_bytes, keep_bytes=kept)
-        return CompiledGrammar(source, self.vocab, tables, max_mask_bytes=self._max_mask_bytes, notes=automaton.notes)
+        return CompiledGrammar(source, self.vocab, tables, max_mask_bytes=masks, notes=automaton.notes)
 
     def _once(self, key: object, build: Callable[[], CompiledGrammar]) -> CompiledGrammar:
         with self._lock:

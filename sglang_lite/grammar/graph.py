@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Mapping
-from itertools import pairwise
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from sglang_lite.grammar.errors import UnsupportedGrammarError
+from sglang_lite.grammar.facts import Facts, facts_of
 from sglang_lite.grammar.nfa import ByteDfa, Int32Array
-from sglang_lite.grammar.spelling import char_dfa, choices_dfa, literal_dfa, open_dfa, shared_length
+from sglang_lite.grammar.spelling import char_dfa, choices_dfa, literal_dfa, open_dfa
 from sglang_lite.grammar.syntax import (
     Alternate,
     Both,
@@ -20,6 +21,7 @@ from sglang_lite.grammar.syntax import (
     Choices,
     Concat,
     Node,
+    Paths,
     Ref,
     Repeat,
     Special,
@@ -28,6 +30,8 @@ from sglang_lite.grammar.syntax import (
     Without,
     has_position_test,
 )
+
+_LEAST_SHARED, _MOST_SHARED = 20, 2000  # states
 
 
 class Combine(Protocol):
@@ -95,6 +99,16 @@ class _Template(NamedTuple):
     rows: tuple[Int32Array, ...]
 
 
+class _Shared(NamedTuple):
+    """A part that refers to nothing, drawn once for all graphs: states from 0, the last of them, empty edges, and edges that carry a place in `labels`."""
+
+    size: int
+    last: int
+    empty: Int32Array
+    edges: Int32Array
+    labels: tuple[ByteDfa, ...]
+
+
 class Graph:
     """States are ints from 0; lists of edges, not objects for states, since there are many.
 
@@ -127,12 +141,16 @@ class Graph:
 
     def new_state(self) -> int:
         """A state without edges."""
-        self.num_states += 1
-        return self.num_states - 1
+        state = self.num_states
+        self.num_states = state + 1
+        return state
 
     def add_part(self, node: Node) -> tuple[int, int]:
         """Add the texts of `node` apart from all else, position tests resolved to the part's own borders: (first, last state)."""
-        if not has_position_test(node):
+        facts = facts_of(node)
+        if not facts.has_tests or not has_position_test(node):
+            if _is_shared(facts):
+                return self._add_shared(_shared(node))
             first = self.new_state()
             return first, self.add(node, first)
         part = Graph(self._rules, self._combine, within=self)
@@ -158,34 +176,68 @@ class Graph:
             mine.add_all(theirs, base)
         return base + first, base + last
 
+    def _add_shared(self, part: _Shared) -> tuple[int, int]:
+        base = self.num_states
+        self.num_states += part.size
+        moved = np.array([base, 0, base], np.int32)
+        self.empty.add_rows(part.empty + moved)
+        self.edges.add_rows(self._numbered(part) + moved)
+        return base, base + part.last
+
+    def _numbered(self, part: _Shared) -> Int32Array:
+        """The edges of `part` with the numbers that its labels have here."""
+        edges = part.edges.copy()
+        edges[:, 1] = np.array([self._number(label) for label in part.labels], np.int32)[edges[:, 1]]
+        return edges
+
     def add(self, node: Node, source: int) -> int:
         """Add the texts of `node` behind `source`; returns the state they end in. Only out-edges are added to `source`."""
-        match node:
-            case Bytes(data):
-                return self._add_literal(data, source) if data else source
-            case Chars() | Choices() | Both() | Without():
-                return self._add_labelled(node, source)
-            case Concat(parts):
-                for part in parts:
-                    source = self.add(part, source)
-                return source
-            case Alternate(options, open_to):
-                target = self.new_state()
-                if open_to is not None:
-                    self.edges.add(source, self._number(open_dfa(open_to)), target)
-                for option in options:
-                    self.empty.add(self.add(option, source), 0, target)
-                return target
-            case Repeat(item, low, high):
-                return self._add_repeat(item, low, high, source)
-            case Ref(name):
-                return self._add_ref(name, source)
-            case Whole(item):
-                first, last = self.add_part(item)
-                self.empty.add(source, 0, first)
-                return last
-            case TextEdge() | Special():
-                return self._add_marker(node, source)
+        kind = type(
+            node
+        )  # told apart by identity, the frequent ones first: this method sees every node of every grammar
+        if kind is Bytes:
+            return self._add_literal(node.data, source) if node.data else source  # pyright: ignore[reportAttributeAccessIssue]
+        if kind is Concat:
+            for part in node.parts:  # pyright: ignore[reportAttributeAccessIssue]
+                source = self.add(part, source)
+            return source
+        if isinstance(node, Ref):
+            return self._add_ref(node.name, source)
+        if isinstance(node, Chars | Choices | Both | Without):
+            return self._add_labelled(node, source)
+        if isinstance(node, Alternate):
+            return self._add_alternate(node, source)
+        if isinstance(node, Repeat):
+            return self._add_repeat(node.item, node.low, node.high, source)
+        if isinstance(node, Paths):
+            return self._add_paths(node, source)
+        if isinstance(node, Whole):
+            first, last = self.add_part(node.item)
+            self.empty.add(source, 0, first)
+            return last
+        assert isinstance(node, TextEdge | Special), f"a graph cannot take a {kind.__name__}"
+        return self._add_marker(node, source)
+
+    def _add_alternate(self, node: Alternate, source: int) -> int:
+        target = self.new_state()
+        for option in node.options:
+            self.empty.add(self.add(option, source), 0, target)
+        return target
+
+    def _add_paths(self, node: Paths, source: int) -> int:
+        states = [source, *range(self.num_states, self.num_states + node.size - 1)]
+        self.num_states += node.size - 1
+        last = states[-1]
+        if node.open_to is not None:
+            told = self._number(open_dfa(node.open_to))
+            for state in states[:-1]:
+                self.edges.add(state, told, last)
+        for begin, inner, end in node.arrows:
+            if isinstance(inner, Bytes) and inner.data:
+                self.edges.add(states[begin], self._number(literal_dfa(inner.data)), states[end])
+            else:
+                self.empty.add(self.add(inner, states[begin]), 0, states[end])
+        return last
 
     def _add_marker(self, node: TextEdge | Special, source: int) -> int:
         target = self.new_state()
@@ -243,8 +295,14 @@ class Graph:
 
     def _template(self, name: str) -> _Template:
         """The rule as a part to be copied; one of size 0 where it is to be added from its syntax."""
+        node = self._rules[name]
+        if _is_shared(facts_of(node)):
+            shared, none = _shared(node), np.zeros((0, 3), np.int32)
+            if shared.last:
+                rows = (shared.empty, self._numbered(shared), none, none)
+                return _Template(len(self._templates), shared.size - 1, shared.last - 1, rows)
         part = Graph(self._rules, self._combine, within=self)
-        last = part.add(self._rules[name], part.new_state())
+        last = part.add(node, part.new_state())
         number = len(self._templates)
         if last == 0 or len(part.tests):
             return _Template(number, 0, 0, ())
@@ -254,13 +312,14 @@ class Graph:
 
     def draw_copies(self) -> None:
         """Add the edges of all inlined rules that are still to be drawn."""
+        if not len(self.copies):
+            return
         copies = self.copies.rows()
         self.copies = Arrows()
         numbers = copies[:, 1]
-        for template in list(self._templates.values()) if len(copies) else ():
+        used = set(numbers.tolist())
+        for template in [template for template in self._templates.values() if template.number in used]:
             mine = copies[numbers == template.number]
-            if not len(mine):
-                continue
             source, first = mine[:, :1], mine[:, 2:]
             for kind, rows in zip((self.empty, self.edges, self.refs, self.specials), template.rows, strict=True):
                 if len(rows):
@@ -317,37 +376,6 @@ class Graph:
         return target + size * (count - 1)
 
 
-def size_of(node: Node, inlined: Callable[[str], int]) -> int:
-    """States that `node` adds to a graph, known before any is made; `inlined` says how many a reference adds."""
-    total = 0
-    waiting: list[tuple[Node, int]] = [(node, 1)]  # nodes and how often they are there
-    while waiting:
-        part, times = waiting.pop()
-        match part:
-            case Bytes(data):
-                total += times * len(data)
-            case Concat(parts):
-                waiting += [(inner, times) for inner in parts]
-            case Alternate(options):
-                total += times
-                waiting += [(inner, times) for inner in options]
-            case Ref(name):
-                total += times * inlined(name)
-            case Choices(texts):
-                total += times * (
-                    1 + sum(len(text) - shared_length(before, text) for before, text in pairwise((b"", *texts)))
-                )
-            case Repeat(item, low, high):
-                total += times
-                waiting.append((item, times * (max(low, 1) if high is None else high)))
-            case Whole(item):
-                total += times
-                waiting.append((item, times))
-            case _:
-                total += times
-    return total
-
-
 def _without_tests(graph: Graph, start: int, accept: int) -> tuple[Graph, int, int]:
     """The same texts without position tests: states are paired with what is known of the place.
 
@@ -385,3 +413,20 @@ def _without_tests(graph: Graph, start: int, accept: int) -> tuple[Graph, int, i
             for token, target in specials.get(state, ()):
                 resolved.specials.add(source, token, name(target, True, False))
     return resolved, first, last
+
+
+def _is_shared(facts: Facts) -> bool:
+    """Whether a part is worth keeping: what every schema has, such as numbers and strings, is of this kind."""
+    special = facts.has_combinations or facts.has_tests or facts.has_specials
+    return _LEAST_SHARED <= facts.size <= _MOST_SHARED and not facts.uses and not special
+
+
+@lru_cache(maxsize=128)
+def _shared(node: Node) -> _Shared:
+    graph = Graph({}, _not_asked)
+    last = graph.add(node, graph.new_state())
+    return _Shared(graph.num_states, last, graph.empty.rows(), graph.edges.rows(), tuple(graph.labels))
+
+
+def _not_asked(node: Both | Without) -> ByteDfa | None:
+    raise AssertionError(f"a shared part has no {type(node).__name__}")

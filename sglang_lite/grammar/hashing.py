@@ -1,4 +1,4 @@
-"""Frozen values that compute their hash once: trees that are keys again and again would be walked for each look-up."""
+"""Frozen values that compute their hash once, and have room for what was found out about them: trees would be walked again and again."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ Value = TypeVar("Value")
 
 
 class Hashed:
-    """Room for the hash; a base of slotted dataclasses that `hashed_once` decorates."""
+    """Room for the hash and for `memo`, which is no part of the value; a base of slotted dataclasses that `hashed_once` decorates."""
 
-    __slots__ = ("_hash",)
+    __slots__ = ("_hash", "memo")
     _hash: int
+    memo: object
 
 
 def hashed_once(kind: type[Value]) -> type[Value]:

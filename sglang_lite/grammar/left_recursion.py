@@ -7,7 +7,7 @@ import numpy as np
 from sglang_lite.grammar.errors import UnsupportedGrammarError
 from sglang_lite.grammar.nfa import Int32Array
 from sglang_lite.grammar.rules import components
-from sglang_lite.grammar.spread_kernels import enter_first
+from sglang_lite.grammar.spread_kernels import by_source, enter_first
 from sglang_lite.grammar.trimming import Trimmed
 
 _FIRST_ROOM = 1024
@@ -44,8 +44,8 @@ def _entered_first(trimmed: Trimmed, names: list[str]) -> Int32Array:
     """int32 [*, 3]: (rule, rule entered before a byte, state behind it), rules by their place in `names`."""
     borders = np.array([trimmed.live_rules.get(name, (-1, -1)) for name in names], np.int32)
     num_states = len(trimmed.bare_ends)
-    empty_offsets, empty = _by_source(trimmed.empty, num_states)
-    ref_offsets, refs = _by_source(trimmed.refs, num_states)
+    empty_offsets, empty = by_source(trimmed.empty, num_states)
+    ref_offsets, refs = by_source(trimmed.refs, num_states)
     empty_targets, entered = np.ascontiguousarray(empty[:, 2]), np.ascontiguousarray(refs[:, 1:])
     room = _FIRST_ROOM
     while True:
@@ -55,9 +55,3 @@ def _entered_first(trimmed: Trimmed, names: list[str]) -> Int32Array:
         if count >= 0:
             return found[:count]
         room *= 4
-
-
-def _by_source(arrows: Int32Array, num_states: int) -> tuple[Int32Array, Int32Array]:
-    offsets = np.zeros(num_states + 1, np.int32)
-    np.cumsum(np.bincount(arrows[:, 0], minlength=num_states), out=offsets[1:])
-    return offsets, arrows[np.argsort(arrows[:, 0], kind="stable")]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from sglang_lite.grammar.errors import InvalidGrammarError, UnsupportedGrammarError
-from sglang_lite.grammar.graph import size_of
+from sglang_lite.grammar.facts import Facts, facts_of, size_of
 from sglang_lite.grammar.syntax import (
     NEVER,
     Alternate,
@@ -15,10 +15,10 @@ from sglang_lite.grammar.syntax import (
     Concat,
     Grammar,
     Node,
+    Paths,
     Ref,
     Repeat,
     Special,
-    TextEdge,
     Whole,
     Without,
     alternate,
@@ -48,21 +48,27 @@ def plan_rules(grammar: Grammar) -> RulePlan:
         InvalidGrammarError: a reference names no rule.
         UnsupportedGrammarError: an intersection, a difference or a part with position tests refers to a recursive rule.
     """
-    if not grammar.rules and not any(isinstance(part, Ref) for part in parts_of(grammar.start)):
+    start = facts_of(grammar.start)
+    if not start.uses:
         return RulePlan(grammar.start, {}, {}, {})
-    start = _looked_at(grammar.start)
     looked = _reached(grammar, start)
-    uses = Counter(start.names)
+    uses = Counter(start.uses)
+    rules = {name: grammar.rules[name] for name in looked}
     for name, found in looked.items():
-        uses.update(found.names)
-        if name in found.names:
-            looked[name] = _looked_at(_without_left_recursion(name, found.node))
-    rules = {name: whole(found.node) if found.has_tests else found.node for name, found in looked.items()}
-    edges = {name: set(found.names) for name, found in looked.items()}
+        uses.update(found.uses)
+        if name in found.uses:
+            rules[name] = _without_left_recursion(name, rules[name])
+            looked[name] = facts_of(rules[name])
+        if looked[name].has_tests:
+            rules[name] = whole(rules[name])
+    edges = {name: set(found.uses) for name, found in looked.items()}
     recursive = {name for group in components(edges) for name in group if len(group) > 1 or name in edges[name]}
-    if any(found.has_combinations for found in (start, *looked.values())):
+    combined = [(name, rules[name]) for name, found in looked.items() if found.has_combinations]
+    if start.has_combinations:
+        combined.append(("the start", grammar.start))
+    if combined:
         reaching = _reaching(edges, recursive)
-        for name, node in (("the start", grammar.start), *rules.items()):
+        for name, node in combined:
             _check_regular(name, node, reaching)
     depth: dict[str, int] = {}
     size: dict[str, int] = {}
@@ -91,6 +97,8 @@ def parts_of(node: Node) -> Iterator[Node]:
         match part:
             case Concat(inner) | Alternate(inner):
                 waiting += inner
+            case Paths(_, arrows):
+                waiting += [node for _, node, _ in arrows]
             case Repeat(item, _, _) | Whole(item):
                 waiting.append(item)
             case Both(left, right) | Without(left, right):
@@ -133,50 +141,16 @@ def components(edges: Mapping[str, set[str]]) -> list[list[str]]:
     return groups
 
 
-@dataclass(slots=True)
-class _Looked:
-    """What one pass over a rule tells."""
-
-    node: Node
-    names: Counter[str]
-    has_combinations: bool
-    has_tests: bool
-
-
-def _looked_at(node: Node) -> _Looked:
-    found = _Looked(node, Counter(), False, False)
-    names: list[str] = []
-    waiting = [node]
-    while waiting:
-        part = waiting.pop()
-        kind = type(part)
-        if kind is Ref:
-            names.append(part.name)  # pyright: ignore[reportAttributeAccessIssue] - as by isinstance, at half the cost
-        elif isinstance(part, Concat):
-            waiting += part.parts
-        elif isinstance(part, Alternate):
-            waiting += part.options
-        elif isinstance(part, Repeat | Whole):
-            waiting.append(part.item)
-        elif isinstance(part, Both | Without):
-            found.has_combinations = True
-            waiting += (part.left, part.right)
-        elif kind is TextEdge:
-            found.has_tests = True
-    found.names.update(names)
-    return found
-
-
-def _reached(grammar: Grammar, start: _Looked) -> dict[str, _Looked]:
+def _reached(grammar: Grammar, start: Facts) -> dict[str, Facts]:
     """The rules that the start reaches, in the order in which they are met."""
-    found: dict[str, _Looked] = {}
+    found: dict[str, Facts] = {}
     waiting = [start]
     while waiting:
-        for name in waiting.pop().names:
+        for name in waiting.pop().uses:
             if name not in grammar.rules:
                 raise InvalidGrammarError(f"building a grammar: the rule {name!r} is referred to, but there is none")
             if name not in found:
-                found[name] = _looked_at(grammar.rules[name])
+                found[name] = facts_of(grammar.rules[name])
                 waiting.append(found[name])
     return found
 

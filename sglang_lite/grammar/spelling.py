@@ -10,6 +10,7 @@ import numpy as np
 from sglang_lite.grammar.charset import ENTRY, EXIT, CharSet, utf8_fragment
 from sglang_lite.grammar.nfa import ByteDfa
 from sglang_lite.grammar.slice_sets import covered_sets
+from sglang_lite.grammar.syntax import shared_length
 
 
 @lru_cache(maxsize=512)
@@ -80,12 +81,6 @@ def choices_dfa(texts: tuple[bytes, ...]) -> ByteDfa:
             if not last:
                 rows.append([])
     return _byte_dfa(rows, 0, accepts_empty=not texts[0])
-
-
-def shared_length(left: bytes, right: bytes) -> int:
-    """Length of the longest common prefix."""
-    limit = min(len(left), len(right))
-    return next((i for i in range(limit) if left[i] != right[i]), limit)
 
 
 BYTES = tuple(_byte_dfa([[(byte, byte, -1, 1)]], 0) for byte in range(256))

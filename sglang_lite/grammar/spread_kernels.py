@@ -9,47 +9,151 @@ from sglang_lite.grammar.nfa import Int32Array, UInt8Array, wide
 
 
 @njit(nogil=True, cache=True)
-def spread_back(arrows: Int32Array, flags: UInt8Array) -> None:
-    """Mark in `flags`, uint8 [N], every state with an arrow, int32 [*, 3] (source, target, partner), to two marked states."""
-    changed = True
-    while changed:
-        changed = False
-        for i in range(arrows.shape[0] - 1, -1, -1):
-            if not flags[arrows[i, 0]] and flags[arrows[i, 1]] and flags[arrows[i, 2]]:
-                flags[arrows[i, 0]] = 1
-                changed = True
+def by_source(arrows: Int32Array, size: int) -> tuple[Int32Array, Int32Array]:
+    """`arrows`, int32 [*, 3], in the order of their sources (of equal ones as they stood), and where those of each begin (int32 [size + 1])."""
+    offsets = np.zeros(size + 1, np.int32)
+    for i in range(arrows.shape[0]):
+        offsets[arrows[i, 0] + 1] += 1
+    for state in range(size):
+        offsets[state + 1] += offsets[state]
+    place = offsets[:size].copy()
+    rows = np.empty_like(arrows)
+    for i in range(arrows.shape[0]):
+        source = arrows[i, 0]
+        rows[place[source], 0] = source
+        rows[place[source], 1] = arrows[i, 1]
+        rows[place[source], 2] = arrows[i, 2]
+        place[source] += 1
+    return offsets, rows
 
 
 @njit(nogil=True, cache=True)
-def spread_on(arrows: Int32Array, allowed: UInt8Array, flags: UInt8Array) -> None:
-    """Mark in `flags`, uint8 [N], both ends of every arrow from a marked state whose ends are both in `allowed`, uint8 [N]."""
-    size = flags.shape[0]
-    offsets = np.zeros(size + 2, np.int64)
-    for i in range(arrows.shape[0]):
-        offsets[arrows[i, 0] + 2] += 1
-    for state in range(size):
-        offsets[state + 2] += offsets[state + 1]
-    order = np.empty(arrows.shape[0], np.int64)
-    for i in range(arrows.shape[0]):
-        order[offsets[arrows[i, 0] + 1]] = i
-        offsets[arrows[i, 0] + 1] += 1
-    waiting = np.empty(size, np.int64)
-    height = 0
-    for state in range(size):
-        if flags[state]:
-            waiting[height] = state
-            height += 1
+def find_live(arrows: Int32Array, start: int, exits: Int32Array, size: int) -> UInt8Array:
+    """Mark the states that lie on a path of a whole text: uint8 [size].
+
+    `arrows`, int32 [*, 3], are (source, target, partner): a way on exists where both others lead to the end, and it passes both.
+    """
+    productive = _leading_to(arrows, exits, size)
+    live = np.zeros(size, np.uint8)
+    if not productive[start]:
+        return live
+    offsets, rows = by_source(arrows, size)
+    waiting = np.empty(size, np.int32)
+    live[start] = 1
+    waiting[0] = start
+    height = 1
     while height > 0:
         height -= 1
         state = waiting[height]
         for at in range(offsets[state], offsets[state + 1]):
-            target, partner = arrows[order[at], 1], arrows[order[at], 2]
-            if allowed[target] and allowed[partner]:
-                for end in (target, partner):
-                    if not flags[end]:
-                        flags[end] = 1
-                        waiting[height] = end
+            if productive[rows[at, 1]] and productive[rows[at, 2]]:
+                for side in range(1, 3):
+                    target = rows[at, side]
+                    if not live[target]:
+                        live[target] = 1
+                        waiting[height] = target
                         height += 1
+    return live
+
+
+@njit(nogil=True, cache=True)
+def _leading_to(arrows: Int32Array, exits: Int32Array, size: int) -> UInt8Array:
+    """Mark the states with a way to one of `exits`: uint8 [size]."""
+    productive = np.zeros(size, np.uint8)
+    waiting = np.empty(size, np.int32)
+    height = 0
+    for state in exits:
+        if not productive[state]:
+            productive[state] = 1
+            waiting[height] = state
+            height += 1
+    offsets, users = _users(arrows, size)
+    missing = np.full(arrows.shape[0], 2, np.uint8)
+    while height > 0:
+        height -= 1
+        state = waiting[height]
+        for at in range(offsets[state], offsets[state + 1]):
+            arrow = users[at]
+            missing[arrow] -= 1
+            source = arrows[arrow, 0]
+            if missing[arrow] == 0 and not productive[source]:
+                productive[source] = 1
+                waiting[height] = source
+                height += 1
+    return productive
+
+
+@njit(nogil=True, cache=True)
+def _users(arrows: Int32Array, size: int) -> tuple[Int32Array, Int32Array]:
+    """For each state the arrows that name it as target or partner, twice if it is both: offsets, int32 [size + 1], and numbers of arrows."""
+    offsets = np.zeros(size + 1, np.int32)
+    for i in range(arrows.shape[0]):
+        offsets[arrows[i, 1] + 1] += 1
+        offsets[arrows[i, 2] + 1] += 1
+    for state in range(size):
+        offsets[state + 1] += offsets[state]
+    place = offsets[:size].copy()
+    users = np.empty(2 * arrows.shape[0], np.int32)
+    for i in range(arrows.shape[0]):
+        for side in range(1, 3):
+            state = arrows[i, side]
+            users[place[state]] = i
+            place[state] += 1
+    return offsets, users
+
+
+@njit(nogil=True, cache=True)
+def distinct(empty: Int32Array, size: int) -> Int32Array:
+    """Empty edges, int32 [*, 3], once each and in the order of their sources, none from a state to itself."""
+    _, rows = by_source(empty, size)
+    seen = np.full(size, -1, np.int32)
+    count = 0
+    for i in range(rows.shape[0]):
+        source, target = rows[i, 0], rows[i, 2]
+        if source != target and seen[target] != source:
+            seen[target] = source
+            rows[count, 0], rows[count, 1], rows[count, 2] = source, rows[i, 1], target
+            count += 1
+    return rows[:count].copy()
+
+
+@njit(nogil=True, cache=True)
+def stand_ins(empty: Int32Array, busy: UInt8Array) -> Int32Array:
+    """For each state the one behind its only empty edge, as far as that goes, or itself: int32 [N]. `busy` ones have other edges."""
+    size = busy.shape[0]
+    behind = np.arange(size).astype(np.int32)
+    degree = np.zeros(size, np.int32)
+    for i in range(empty.shape[0]):
+        degree[empty[i, 0]] += 1
+        behind[empty[i, 0]] = empty[i, 2]
+    for state in range(size):
+        if degree[state] != 1 or busy[state]:
+            behind[state] = state
+    for state in range(size):
+        end = behind[state]
+        while behind[end] != end:
+            end = behind[end]
+        at = state
+        while behind[at] != end:
+            following = behind[at]
+            behind[at] = end
+            at = following
+    return behind
+
+
+@njit(nogil=True, cache=True)
+def kept_arrows(arrows: Int32Array, live: UInt8Array, partner: Int32Array) -> Int32Array:
+    """The arrows, int32 [*, 3], between live states; with a `partner`, int32 [*], only those whose carried number has a live one there."""
+    kept = np.empty_like(arrows)
+    count = 0
+    for i in range(arrows.shape[0]):
+        if not live[arrows[i, 0]] or not live[arrows[i, 2]]:
+            continue
+        if partner.shape[0] and not live[partner[arrows[i, 1]]]:
+            continue
+        kept[count, 0], kept[count, 1], kept[count, 2] = arrows[i, 0], arrows[i, 1], arrows[i, 2]
+        count += 1
+    return kept[:count].copy()
 
 
 @njit(nogil=True, cache=True)

@@ -20,6 +20,7 @@ from sglang_lite.grammar.syntax import (
     Concat,
     Grammar,
     Node,
+    Paths,
     Ref,
     Repeat,
     Special,
@@ -145,6 +146,9 @@ def _renamed(node: Node, prefix: str) -> Node:
             return Concat(tuple(_renamed(part, prefix) for part in parts))
         case Alternate(options):
             return Alternate(tuple(_renamed(option, prefix) for option in options))
+        case Paths(size, arrows, open_to):
+            renamed = ((begin, _renamed(inner, prefix), end) for begin, inner, end in arrows)
+            return Paths(size, tuple(renamed), open_to)
         case Repeat(item, low, high):
             return Repeat(_renamed(item, prefix), low, high)
         case Whole(item):

@@ -42,13 +42,22 @@ class Concat(Hashed):
 @hashed_once
 @dataclass(frozen=True, slots=True)
 class Alternate(Hashed):
-    """Any one of the options; all are tried at once, so their order means nothing.
-
-    `open_to` changes nothing: it tells that any characters of the set, however many, begin a text of this node or of what follows it.
-    Masks of such places need not try token by token.
-    """
+    """Any one of the options; all are tried at once, so their order means nothing."""
 
     options: tuple[Node, ...]
+
+
+@hashed_once
+@dataclass(frozen=True, slots=True)
+class Paths(Hashed):
+    """The texts on the ways from state 0 to the last of `size` states (two at least); none leads to state 0, none on from the last.
+
+    An arrow is (source, what is read, target). `open_to` changes nothing: it tells that from each state but the last any characters
+    of the set, however many, begin a text of a way on. Masks of such places need not try token by token.
+    """
+
+    size: int
+    arrows: tuple[tuple[int, Node, int], ...]
     open_to: CharSet | None = None
 
 
@@ -113,7 +122,7 @@ class Special:
     token_id: int
 
 
-Node = Bytes | Chars | TextEdge | Concat | Alternate | Choices | Repeat | Ref | Both | Without | Whole | Special
+Node = Bytes | Chars | TextEdge | Concat | Alternate | Paths | Choices | Repeat | Ref | Both | Without | Whole | Special
 
 EMPTY = Bytes(b"")
 NEVER = Chars(NOTHING)  # no text at all
@@ -133,13 +142,18 @@ class Grammar:
 def concat(parts: Iterable[Node]) -> Node:
     """The sequence of `parts`, with empty ones dropped and neighbouring bytes joined."""
     joined: list[Node] = []
+    run = b""  # bytes not yet in `joined`
     for part in parts:
-        for piece in part.parts if isinstance(part, Concat) else (part,):
-            last = joined[-1] if joined else None
-            if isinstance(piece, Bytes) and isinstance(last, Bytes):
-                joined[-1] = Bytes(last.data + piece.data)
-            elif piece != EMPTY:
-                joined.append(piece)
+        for piece in part.parts if type(part) is Concat else (part,):
+            if type(piece) is Bytes:
+                run += piece.data
+                continue
+            if run:
+                joined.append(Bytes(run))
+                run = b""
+            joined.append(piece)
+    if run:
+        joined.append(Bytes(run))
     if not joined:
         return EMPTY
     return joined[0] if len(joined) == 1 else Concat(tuple(joined))
@@ -242,12 +256,12 @@ def _any_of(texts: frozenset[bytes]) -> Node:
 def may_be_empty(node: Node) -> bool:
     """Whether the empty text matches wherever it stands; a position test does not count, since it may fail.
 
-    What this module alone cannot tell (references, differences) counts as not empty.
+    What this module alone cannot tell (references, differences, paths) counts as not empty.
     """
     match node:
         case Bytes(data):
             return not data
-        case Chars() | TextEdge() | Ref() | Without() | Special():
+        case Chars() | Paths() | TextEdge() | Ref() | Without() | Special():
             return False
         case Both(left, right):
             return may_be_empty(left) and may_be_empty(right)
@@ -261,3 +275,11 @@ def may_be_empty(node: Node) -> bool:
             return not texts[0]
         case Repeat(item, low, _):
             return low == 0 or may_be_empty(item)
+
+
+def shared_length(left: bytes, right: bytes) -> int:
+    """Length of the longest common prefix."""
+    limit = min(len(left), len(right))
+    if left[:limit] == right[:limit]:
+        return limit
+    return next(i for i in range(limit) if left[i] != right[i])

@@ -223,7 +223,9 @@ def gen(  # noqa: PLR0913 - the names and their order are SGLang's
     sampling = (temperature, top_p, top_k, min_p, frequency_penalty, presence_penalty, ignore_eos)
     logprobs = (return_logprob, logprob_start_len, top_logprobs_num, return_text_in_logprobs)
     held = (ebnf, _json_text("structural_tag", structural_tag), json_whitespace, json_strict, jump_forward)
-    made = SglGen(*lengths, *stops, *sampling, *logprobs, dtype_name(dtype), regex, _json_text("json_schema", json_schema), *held)
+    made = SglGen(
+        *lengths, *stops, *sampling, *logprobs, dtype_name(dtype), regex, _json_text("json_schema", json_schema), *held
+    )
     if any(value is not None for value in own.values()):
         made = typed_gen(made, type, check, read_retries(retries, retry_text, temperature), describe)
     return extended_gen(made, tools, tool_choice, thinking, keep_thinking, thinking_marks)
@@ -353,15 +355,15 @@ def _check_regex(regex: str) -> None:
 
 
 def _json_text(what: str, value: str | Mapping[str, Any] | None) -> str | None:
-    if value is None or isinstance(value, str):
-        text = value
-    else:
+    if value is None:
+        return None
+    if not isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
     try:
-        json.loads(text or "null")
+        json.loads(value or "null")
     except json.JSONDecodeError as error:
         raise GrammarError(f"making a gen: {what} is no JSON text: {error}; pass json.dumps(...) of it") from error
-    return text
+    return value
 
 
 def literal(text: str) -> SglConstantText:

@@ -36,14 +36,16 @@ class DeadlineClock:
             if not self._is_running:
                 self._is_running = True
                 threading.Thread(target=self._work, name="sglang_lite-deadlines", daemon=True).start()
-            self._changed.notify()
+            if self._heap[0] is deadline:  # else the thread sleeps no longer than it should
+                self._changed.notify()
         return deadline
 
     def call_off(self, deadline: Deadline) -> None:
         """The action is no longer wanted."""
         with self._changed:
             deadline.action = None
-            self._changed.notify()
+            if self._heap and self._heap[0] is deadline:
+                self._changed.notify()
 
     def _work(self) -> None:
         while (action := self._next()) is not None:

@@ -16,6 +16,13 @@ from sglang_lite.request_tree import GenOp, Op, OpDone
 _SIGNAL_SECONDS = 0.5
 
 
+def _wait_for_lock(woken: threading.Lock) -> None:
+    """Wait until a lock is released elsewhere; Ctrl-C ends the wait on the main thread, see `wait_interruptibly`."""
+    on_main = threading.current_thread() is threading.main_thread()
+    while not woken.acquire(timeout=_SIGNAL_SECONDS if on_main else -1):
+        continue
+
+
 def wait_interruptibly(changed: threading.Condition, is_true: Callable[[], bool]) -> None:
     """Wait on a held condition until `is_true()`; Ctrl-C ends the wait on the main thread, which alone gets it.
 
@@ -39,15 +46,14 @@ class Signal:
         on_interrupt: Callable[[], None],
         check_blocking: Callable[[], None] | None = None,
     ) -> None:
-        self.changed = threading.Condition()
+        self.changed = threading.RLock()
         self._before_wait = before_wait
         self._on_interrupt = on_interrupt
         self._check_blocking = check_blocking
         self.listeners: list[Callable[[], None]] = []
 
     def notify(self) -> None:
-        """Wake everybody who waits; the caller holds `changed`. Listeners must be quick and not raise."""
-        self.changed.notify_all()
+        """Tell everybody who waits; the caller holds `changed`. Listeners must be quick and not raise."""
         for listener in self.listeners:
             listener()
 
@@ -63,19 +69,37 @@ class Signal:
         return stop
 
     def wait_for(self, is_true: Callable[[], bool]) -> None:
-        """Wait until `is_true()`, which is asked under the lock. Ctrl-C ends the wait and cancels the program."""
+        """Wait until `is_true()`, which is asked under the lock. Ctrl-C ends the wait and cancels the program.
+
+        The thread is woken once it is true, and not by what else changes.
+        """
         with self.changed:
             if is_true():
                 return
         if self._check_blocking is not None:
             self._check_blocking()
-        self._before_wait()
+        woken = threading.Lock()
+        woken.acquire()
+        was_woken = False
+
+        def wake() -> None:
+            nonlocal was_woken
+            if not was_woken and is_true():
+                was_woken = True
+                woken.release()
+
+        stop = self.listen(wake)
         try:
-            with shared_pool.waiting(), self.changed:
-                wait_interruptibly(self.changed, is_true)
+            self._before_wait()
+            with self.changed:
+                wake()
+            with shared_pool.waiting():
+                _wait_for_lock(woken)
         except KeyboardInterrupt:
             self._on_interrupt()
             raise
+        finally:
+            stop()
 
     async def wait_for_async(self, is_true: Callable[[], bool]) -> None:
         """Wait until `is_true()`, which is asked under the lock, without blocking the event loop."""

@@ -77,6 +77,10 @@ class ThinkingValue:
         self.format = thinking_format
         self.half: Half = half
 
+    def over(self, future: OpFuture) -> ThinkingValue:
+        """The same of another op."""
+        return ThinkingValue(future, self.format, self.half)
+
     def part(self) -> ThinkingPart:
         """A reader of its text as it comes."""
         return ThinkingPart(self.future, self.format, self.half)

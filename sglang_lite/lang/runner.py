@@ -8,7 +8,7 @@ import inspect
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 from sglang_lite import env
 from sglang_lite.errors import ProgramError
@@ -35,9 +35,13 @@ class SpeculatingBackend(Protocol):
         ...
 
 
+def _speculates(backend: Backend) -> TypeGuard[SpeculatingBackend]:
+    return hasattr(backend, "with_speculation")  # a tenth of what asking a runtime protocol costs, for each row
+
+
 def speculating(backend: Backend, num_tokens: int | None) -> Backend:
     """The backend for a program with `num_api_spec_tokens`; without a use there it changes nothing."""
-    return backend.with_speculation(num_tokens) if isinstance(backend, SpeculatingBackend) else backend
+    return backend.with_speculation(num_tokens) if _speculates(backend) else backend
 
 
 def prepared(backend: Backend, num_tokens: int | None) -> Backend:
@@ -45,8 +49,10 @@ def prepared(backend: Backend, num_tokens: int | None) -> Backend:
 
     A backend that was given one of SGLang's templates runs like SGLang, too.
     """
-    if isinstance(backend, SpeculatingBackend | StrictBackend):
-        return speculating(backend, num_tokens)
+    if _speculates(backend):
+        return backend.with_speculation(num_tokens)
+    if isinstance(backend, StrictBackend):
+        return backend
     compat = env.compat()
     name = backend.chat_template_name if isinstance(backend, RuntimeEndpoint) else None
     if compat is None and name is None:
@@ -79,8 +85,9 @@ class Call:
         """
         seed = self.options.seed if seed is None else seed
         session = Session(self.backend, self.label, self.options, stream=stream, seed=seed)
-        chat = self.backend.chat_format() if isinstance(self.backend, ChatBackend) else self.defaults.chat
-        return ProgramState(Branch(session, 0, replace(self.defaults, chat=chat)), is_outer=True)
+        ask = getattr(self.backend, ChatBackend.chat_format.__name__, None)
+        defaults = self.defaults if ask is None else replace(self.defaults, chat=ask())
+        return ProgramState(Branch(session, 0, defaults), is_outer=True)
 
     def run_body(self, outer: ProgramState) -> None:
         """Run the function on the body's view; `outer` gets its return value.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from sglang_lite.chat_formats.recognise import ChatFormat
@@ -140,7 +141,13 @@ def resolve_gen(gen: SglGen, defaults: RunDefaults) -> tuple[SamplingParams, Log
     ends_itself = ends_itself or isinstance(gen, SglToolGen)
     if gen.max_tokens is None and ends_itself:  # the run's limit is meant for free text
         changes["max_new_tokens"] = None
-    return defaults.params.with_(**changes), _resolve_logprob(gen, defaults)
+    params = defaults.params
+    return _changed(params, **changes) if changes else params, _resolve_logprob(gen, defaults)
+
+
+@lru_cache(maxsize=512, typed=True)  # a program has few kinds of gens, and its rows have the same
+def _changed(params: SamplingParams, **changes: Any) -> SamplingParams:
+    return params.with_(**changes)
 
 
 def _resolve_logprob(gen: SglGen, defaults: RunDefaults) -> LogprobParams | None:

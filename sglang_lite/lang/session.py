@@ -67,7 +67,7 @@ class TurnTaker(Protocol):
 
 
 def _takes_turns(program: object) -> bool:
-    return isinstance(program, TurnTaker) and program.waits_for_turns
+    return bool(getattr(program, "waits_for_turns", False))  # asked for each op: no look at a runtime protocol
 
 
 class Session:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
@@ -95,9 +94,7 @@ class _Row:
         """The same for the row's ops."""
         match value:
             case OpValue() | ThinkingValue():
-                mine = copy.copy(value)
-                mine.future = self._future(value.future)
-                return mine
+                return value.over(self._future(value.future))
             case ScopeValue(futures=futures):
                 return ScopeValue([self._future(future) for future in futures])
             case GatherValue(parts=parts):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from sglang_lite.lang.futures import OpFuture
 
@@ -56,6 +56,13 @@ class OpValue:
 
     def __init__(self, future: OpFuture) -> None:
         self.future = future
+
+    def over(self, future: OpFuture) -> Self:
+        """The same of another op."""
+        mine = object.__new__(type(self))
+        mine.__dict__.update(self.__dict__)
+        mine.future = future
+        return mine
 
     def get(self) -> Any:
         """Text, or what it means where the gen has a type; a list (as a copy) of these where the gen has `n > 1`."""

@@ -81,7 +81,6 @@ REFUSED = {
     "preferred_sampling_params": "requests bring their own parameters; leave it out",
     "radix_eviction_policy": "what was used longest ago goes first; leave it out",
     "skip_tokenizer_init": "the engine always has its tokenizer; leave it out",
-    "speculative_algorithm": "speculative decoding is not built; leave it out",
     "torchao_config": "a GGUF file brings its own quantisation; leave it out",
     "tp_size": "one process runs the whole model; leave it out",
 }
@@ -104,7 +103,9 @@ class EngineConfig:
     `grammar_compile_timeout_s`: a constraint that takes longer to compile fails its request. `tool_call_parser`,
     `reasoning_parser`: names of forms of tool calls and of thinking; None: what the model's template says. `quantization`
     `int8`: a folder's matrices are rounded to int8 in groups of 32 at load and run in the native step. `kv_cache_dtype`:
-    keys and values are stored as `fp32` (auto) or `fp16`, in half the memory.
+    keys and values are stored as `fp32` (auto) or `fp16`, in half the memory. `speculative_algorithm` `NGRAM`: up to
+    `speculative_num_draft_tokens` next tokens are guessed from a request's earlier text and computed together; those that
+    it would choose itself are kept, so its output stays the same.
     """
 
     model_path: str | None = None
@@ -135,6 +136,8 @@ class EngineConfig:
     reasoning_parser: str | None = None
     quantization: str | None = None
     kv_cache_dtype: str = "auto"
+    speculative_algorithm: str | None = None
+    speculative_num_draft_tokens: int = 8
 
     def __post_init__(self) -> None:
         """Check every setting; the message names it, the value and what is allowed."""
@@ -149,6 +152,8 @@ class EngineConfig:
         self._one_of("tool_call_parser", (None, *TOOL_FORMATS))
         self._one_of("reasoning_parser", (None, *THINKING_FORMATS))
         self._one_of("quantization", (None, *QUANTIZATIONS))
+        self._one_of("speculative_algorithm", (None, "NGRAM"))
+        self._whole("speculative_num_draft_tokens", low=1)
         self._one_of("kv_cache_dtype", tuple(KV_CACHE_DTYPES))
         if self.quantization is not None and self.dtype != "auto":
             self._wrong("dtype", f"'auto' beside quantization={self.quantization!r}")

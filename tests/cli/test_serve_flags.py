@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,9 @@ from sglang_lite.cli.serve_flags import FLAGS, add_flags, flag_name, flags_table
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "flags.md"
 
 # Flags that scripts for SGLang use; one that is forgotten here would end them with "unrecognized arguments".
-COMMON = """
+COMMON = re.findall(
+    r"\S+",
+    """
 model-path tokenizer-path tokenizer-mode skip-tokenizer-init load-format trust-remote-code context-length is-embedding enable-multimodal revision host
 port skip-server-warmup warmups nccl-port dtype quantization kv-cache-dtype mem-fraction-static max-running-requests max-queued-requests
 max-total-tokens chunked-prefill-size max-prefill-tokens schedule-policy enable-priority-scheduling schedule-low-priority-values-first
@@ -26,7 +29,8 @@ enable-hierarchical-cache cpu-offload-gb disable-radix-cache cuda-graph-max-bs c
 disable-custom-all-reduce disable-overlap-schedule enable-mixed-chunk enable-torch-compile torch-compile-max-bs torchao-config enable-p2p-check
 triton-attention-reduce-in-fp32 num-continuous-decode-steps delete-ckpt-after-loading enable-memory-saver allow-auto-truncate
 enable-custom-logit-processor enable-return-hidden-states enable-deterministic-inference disaggregation-mode kv-events-config
-""".split()
+""",
+)
 
 
 @pytest.mark.parametrize("name", COMMON)
@@ -35,6 +39,7 @@ def test_a_flag_of_sglang_has_its_class(name: str) -> None:
 
 
 def test_the_documentation_has_this_table() -> None:
+    """Where it differs: `python -m tests.cli.test_serve_flags`."""
     assert DOCS.read_text(encoding="utf-8").endswith(flags_table())
 
 
@@ -52,3 +57,8 @@ def test_a_switch_can_be_taken_back() -> None:
 
 def test_each_class_is_there() -> None:
     assert {flag.kind for flag in serve_flags.FLAGS.values()} == {"engine", "server", "without effect", "refused"}
+
+
+if __name__ == "__main__":  # python -m tests.cli.test_serve_flags: write the table into the page anew
+    page = DOCS.read_text(encoding="utf-8")
+    DOCS.write_text(page[: page.index("## Honoured")] + flags_table(), encoding="utf-8")

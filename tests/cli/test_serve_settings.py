@@ -22,7 +22,9 @@ def args(*argv: str) -> argparse.Namespace:
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "server.yaml"
-    path.write_text("port: 1\nmax-running-requests: 2\nmodel: m.gguf\ncors_origins: [http://a, http://b]\nrestart: true\n")
+    path.write_text(
+        "port: 1\nmax-running-requests: 2\nmodel: m.gguf\ncors_origins: [http://a, http://b]\nrestart: true\n"
+    )
     return path
 
 

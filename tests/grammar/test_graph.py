@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from sglang_lite.grammar.automata import build_nfa
 from sglang_lite.grammar.errors import UnsupportedGrammarError
-from sglang_lite.grammar.graph import Graph, size_of
+from sglang_lite.grammar.facts import size_of
+from sglang_lite.grammar.graph import Graph
 from sglang_lite.grammar.nfa import ByteDfa
 from sglang_lite.grammar.regex import parse_regex
 from sglang_lite.grammar.spelling import BYTES
@@ -15,6 +18,7 @@ from sglang_lite.grammar.syntax import (
     Choices,
     Concat,
     Node,
+    Paths,
     Ref,
     Repeat,
     Special,
@@ -22,6 +26,7 @@ from sglang_lite.grammar.syntax import (
     Without,
     concat,
 )
+from sglang_lite.grammar.tables import LazyTables
 
 
 def no_product(node: Both | Without) -> ByteDfa | None:
@@ -88,3 +93,28 @@ def test_copies_of_a_set_share_their_label() -> None:
 def test_a_text_is_one_edge() -> None:
     assert added(Bytes(b"a long text")).num_states == 2
     assert added(Choices((b"", b"a", b"bc"))).num_states == 2
+
+
+def test_paths_are_drawn_with_one_state_each_and_read_every_way() -> None:
+    arrows = ((0, Bytes(b"a"), 1), (0, Bytes(b"b"), 2), (1, Bytes(b"c"), 2), (1, Bytes(b"a"), 1), (1, Bytes(b""), 2))
+    node = Paths(3, arrows)
+    assert added(node).num_states == 3
+    nfa = build_nfa(concat([Bytes(b"<"), node, Bytes(b">")]))
+    tables = LazyTables(nfa, max_bytes=1 << 20)
+    for text, right in ((b"<a>", 1), (b"<b>", 1), (b"<aaac>", 1), (b"<>", 0), (b"<ab>", 0), (b"<bc>", 0)):
+        data = np.frombuffer(text, np.uint8).copy()
+        assert tables.is_accepting(tables.advance(tables.start, data, 0, len(data))) == right, text
+
+
+def test_a_part_that_two_graphs_share_is_drawn_alike_in_both() -> None:
+    """Numbers of labels differ where a graph has others before."""
+    word = Repeat(Choices((b"begin", b"end")), 4, 9)
+    alone, beside = Graph({}, no_product), Graph({}, no_product)
+    beside.add_part(Bytes(b"x"))
+    (_, end), (first, last) = alone.add_part(word), beside.add_part(word)
+    assert last - first == end
+    assert all(
+        beside.labels[mine] is alone.labels[other]
+        for mine, other in zip(beside.edges.carried[1:], alone.edges.carried, strict=True)
+    )
+    assert beside.edges.target[1:] == [first + target for target in alone.edges.target]

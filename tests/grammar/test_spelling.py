@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sglang_lite.grammar.charset import ANY, NOTHING, CharSet
 from sglang_lite.grammar.nfa import ANY_TEXT, ByteDfa
 from sglang_lite.grammar.slice_sets import slice_sets
-from sglang_lite.grammar.spelling import BYTES, char_dfa, choices_dfa, literal_dfa, shared_length
+from sglang_lite.grammar.spelling import BYTES, char_dfa, choices_dfa, literal_dfa
 from sglang_lite.grammar.unicode_sets import shorthand
 
 
@@ -84,8 +84,3 @@ def test_choices_read_exactly_their_texts(texts: set[bytes], other: bytes) -> No
 
 def test_choices_share_their_common_beginnings() -> None:
     assert len(choices_dfa((b"", b"alpha", b"alpha one", b"alpha two")).offsets) - 1 == len(b"alpha onetwo") - 1
-
-
-def test_common_beginnings() -> None:
-    assert shared_length(b"alpha", b"alps") == 3
-    assert shared_length(b"", b"a") == 0

@@ -57,3 +57,12 @@ def test_equal_masks_are_held_once() -> None:
     assert compiled.statistics().masks == 100
     assert compiled.statistics().mask_bytes == masks[0].nbytes
     assert len({id(mask) for mask in masks}) == 1
+
+
+def test_a_grammar_whose_automaton_takes_all_room_keeps_few_masks() -> None:
+    row = toy_vocab().eos_words.nbytes
+    pattern = GrammarCompiler(toy_vocab(), kept_bytes=1).compile_regex("0a1b2c3d4e5f6g7h8i9jAkBlCmDnE")
+    for at in range(29):
+        state = pattern.advance_bytes(pattern.start_state, b"0a1b2c3d4e5f6g7h8i9jAkBlCmDnE"[:at])
+        pattern.mask(state)
+    assert pattern.statistics().mask_bytes == 16 * row

@@ -96,6 +96,15 @@ def test_special_tokens_can_begin_and_end_a_tag() -> None:
     assert compiled.accepts("free <a>y free")
 
 
+def test_a_schema_in_a_tag_keeps_its_keys_apart() -> None:
+    schema = {"type": "object", "properties": {"ab": {"const": 1}}, "additionalProperties": {"const": 2}}
+    tag = {"begin": "<t>", "content": {"type": "json_schema", "json_schema": schema}, "end": "</t>"}
+    format_ = {"type": "triggered_tags", "triggers": ["<t>"], "tags": [tag]}
+    compiled = toy_compiler().compile_structural_tag({"type": "structural_tag", "format": format_})
+    assert compiled.accepts('x<t>{"ab":1,"a":2,"abc":2}</t>')
+    assert not compiled.accepts('x<t>{"ab":2}</t>')
+
+
 @given(st.integers(0, 1000))
 def test_masks_are_those_of_brute_force(seed: int) -> None:
     rng = random.Random(seed)

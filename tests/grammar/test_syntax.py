@@ -15,6 +15,7 @@ from sglang_lite.grammar.syntax import (
     concat,
     may_be_empty,
     repeat,
+    shared_length,
 )
 
 
@@ -49,3 +50,8 @@ def test_an_alternation_of_literals_is_a_sorted_choice() -> None:
     assert not may_be_empty(choices([b"a", b"b"]))
     assert choices([b"a", b"a"]) == Bytes(b"a")
     assert alternate([Bytes(b"a"), Chars(ANY)]) == Alternate((Bytes(b"a"), Chars(ANY)))
+
+
+def test_common_beginnings() -> None:
+    assert shared_length(b"alpha", b"alps") == 3
+    assert shared_length(b"", b"a") == 0

@@ -181,3 +181,19 @@ def test_a_text_cut_at_the_token_limit_is_alive(source: str) -> None:
     for _ in range(5):
         assert matcher.accept_token(pick.choice([i for i in matcher.allowed_ids() if i > 2]))
         assert not matcher.has_no_token
+
+
+def test_shorthand_classes_of_a_pattern_hold_inside_a_tools_parameters() -> None:
+    """ggml-org/llama.cpp#27580."""
+    parameters = {
+        "type": "object",
+        "properties": {"ver": {"type": "string", "pattern": "^\\d+\\.\\d+\\.\\d+$"}},
+        "required": ["ver"],
+        "additionalProperties": False,
+    }
+    content = {"type": "json_schema", "json_schema": parameters}
+    tag = {"type": "tag", "begin": "<call>", "content": content, "end": "</call>"}
+    grammar = toy_compiler().compile_structural_tag({"type": "structural_tag", "format": tag})
+    assert grammar.accepts('<call>{"ver":"1.20.3"}</call>')
+    assert not grammar.accepts('<call>{"ver":"1x2x3"}</call>')
+    assert not grammar.accepts('<call>{"ver":"1.2"}</call>')

@@ -13,6 +13,7 @@ from sglang_lite.grammar.syntax import (
     Concat,
     Grammar,
     Node,
+    Paths,
     Ref,
     Repeat,
     Without,
@@ -66,6 +67,8 @@ class _Recogniser:
                 return here
             case Alternate(options):
                 return frozenset(end for option in options for end in self.ends(option, at))
+            case Paths(size, arrows):
+                return self.on_paths(size, arrows, at)
             case Repeat(item, low, high):
                 return self.repeated(item, low, high, at)
             case Ref(name):
@@ -76,6 +79,18 @@ class _Recogniser:
                 return self.ends(left, at) - self.ends(right, at)
             case _:
                 raise AssertionError(f"the oracle does not know {type(node).__name__}")
+
+    def on_paths(self, size: int, arrows: tuple[tuple[int, Node, int], ...], at: int) -> Ends:
+        seen = {(0, at)}
+        waiting = [(0, at)]
+        while waiting:
+            state, here = waiting.pop()
+            for begin, node, target in arrows:
+                for end in self.ends(node, here) if begin == state else NOWHERE:
+                    if (target, end) not in seen:
+                        seen.add((target, end))
+                        waiting.append((target, end))
+        return frozenset(end for state, end in seen if state == size - 1)
 
     def repeated(self, item: Node, low: int, high: int | None, at: int) -> Ends:
         here: Ends = frozenset([at])

@@ -48,6 +48,8 @@ class Proxy:
             writer.transport.abort()
             return
         self._writers |= {writer, back}
+        if not self.urls:
+            back.transport.abort()
         copies = [asyncio.create_task(_copy(reader, back)), asyncio.create_task(_copy(there, writer))]
         try:
             await asyncio.wait(copies, return_when=asyncio.FIRST_COMPLETED)
@@ -62,13 +64,17 @@ class Proxy:
 
         async def main() -> None:
             server = await asyncio.start_server(self.take, "127.0.0.1", 0)
-            self.url = "http://127.0.0.1:{}".format(server.sockets[0].getsockname()[1])
+            self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
             ready.set()
             await stop.wait()
             server.close()
-            for writer in list(self._writers):
-                writer.transport.abort()
-            await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}))
+            self.urls = []
+            while others := asyncio.all_tasks() - {asyncio.current_task()}:
+                for writer in list(self._writers):
+                    writer.transport.abort()
+                await asyncio.wait(others, timeout=0.01)
+            for _ in range(3):  # for what aborted transports have put off
+                await asyncio.sleep(0)
 
         self._loop.run_until_complete(main())
         self._loop.close()

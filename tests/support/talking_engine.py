@@ -92,7 +92,9 @@ class TalkingRunner:
             token = token if token in allowed else min(allowed)
         num_top = spec.logprob.top_num if spec.logprob else 0
         asked = tuple((i, -3.0) for i in spec.logprob.token_ids) if spec.logprob else ()
-        alternatives = tuple((i, -0.25 * (n + 1) - token / 1000) for n, i in enumerate([token, 120, 121, 122][:num_top]))
+        alternatives = tuple(
+            (i, -0.25 * (n + 1) - token / 1000) for n, i in enumerate([token, 120, 121, 122][:num_top])
+        )
         return token, -0.25 - token / 1000, alternatives, asked
 
     def _target(self, target: LogprobTarget) -> TargetResult:
@@ -153,6 +155,7 @@ def talking_engine(
     context: int = 512,
     num_pages: int = 256,
     rows: int = 8,
+    max_queued: int | None = None,
     template: str | None = CHATML,
 ) -> Iterator[tuple[Engine, TalkingRunner]]:
     """The engine and what it says; shut down at the end."""
@@ -162,7 +165,11 @@ def talking_engine(
     tokenizer.info = tokenizer.info.__class__(**(asdict(tokenizer.info) | {"chat_template": template}))
     kv = KvManager(num_rows=rows, num_pages=num_pages + 1, page_size=PAGE_SIZE, max_len=context)
     config = SchedulerConfig(
-        context_length=context, vocab_size=VOCAB_SIZE, eos_ids=frozenset({END}), max_running_requests=rows
+        context_length=context,
+        vocab_size=VOCAB_SIZE,
+        eos_ids=frozenset({END}),
+        max_running_requests=rows,
+        max_queued_requests=max_queued,
     )
     scheduler = Scheduler(config, kv, text.visible_bytes)
     info = {

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 
 from sglang_lite.grammar.errors import GrammarTooLargeError, UnsupportedGrammarError
 from sglang_lite.grammar.json_schema.emit_arrays import ArrayWriter
@@ -35,14 +37,12 @@ class Emitter:
         options = normaliser.options
         self.normaliser = normaliser
         self.layout = Layout(options.whitespace, options.max_whitespace)
-        self.rules: dict[str, Node] = base_rules()
-        self._numbers = NumberTexts(self.rules, options.max_integer_digits, options.max_fraction_digits)
+        self.rules: dict[str, Node] = dict(_base_rules(options.max_integer_digits, options.max_fraction_digits))
+        self._numbers = NumberTexts(options.max_integer_digits, options.max_fraction_digits)
         self._arrays = ArrayWriter(self)
         self._objects = ObjectWriter(self)
         self._by_term: dict[Term, Node] = {}
         self._by_form: dict[Form, Node] = {}
-        self.rules[NUMBER_RULE] = self._numbers.any_number
-        self.rules[INTEGER_RULE] = self._numbers.node(_INTEGERS)
 
     def value(self, term: Term) -> Node:
         """The JSON texts of `term`: a reference to its rule, or the node itself where that is a word or two."""
@@ -126,6 +126,13 @@ class Emitter:
             self.note(where, "maxLength", "narrower", "the repeats of the pattern are bounded, so that their sum is")
         language = part.written()
         return Ref(STRING_RULE) if language == ANY_TEXT else quoted(language)
+
+
+@lru_cache(maxsize=8)
+def _base_rules(whole: int, fraction: int) -> Mapping[str, Node]:
+    """The rules that every schema may refer to; the same nodes each time, so that what is known of them stays known."""
+    numbers = NumberTexts(whole, fraction)
+    return {**base_rules(), NUMBER_RULE: numbers.any_number, INTEGER_RULE: numbers.node(_INTEGERS)}
 
 
 def _where(term: Term) -> str:

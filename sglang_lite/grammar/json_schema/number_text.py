@@ -7,7 +7,7 @@ leave. Whole numbers have neither a point nor an exponent.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import MutableMapping
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
 from sglang_lite.grammar.charset import CharSet
@@ -23,7 +23,7 @@ from sglang_lite.grammar.json_schema.digits import (
 )
 from sglang_lite.grammar.json_schema.languages import any_node
 from sglang_lite.grammar.json_schema.numeric import NumberSet
-from sglang_lite.grammar.syntax import EMPTY, NEVER, Both, Bytes, Chars, Node, Ref, Without, choices, concat, repeat
+from sglang_lite.grammar.syntax import EMPTY, NEVER, Both, Bytes, Chars, Node, Paths, Without, choices, concat, repeat
 
 _MINUS = repeat(Bytes(b"-"), 0, 1)
 _MAX_FACTOR = 400
@@ -34,10 +34,9 @@ _LONGEST_PLAIN = 15
 
 
 class NumberTexts:
-    """Nodes for sets of numbers; adds the rules that they refer to to `rules`."""
+    """Nodes for sets of numbers."""
 
-    def __init__(self, rules: MutableMapping[str, Node], whole: int, fraction: int) -> None:
-        self._rules = rules
+    def __init__(self, whole: int, fraction: int) -> None:
         self._whole = whole
         self._decimals = Decimals(whole, fraction)
         self._tails: dict[tuple[int, int, int, bool], Node] = {}
@@ -131,27 +130,29 @@ class NumberTexts:
         return concat([self._any_whole(), repeat(concat([DOT, behind]), 0, 1)])
 
     def _by_remainders(self, places: int, factor: int, size: int, *, integral: bool) -> Node:
-        """Numbers of at most `size` digits before the point, by rules that know the remainder so far and the digits left."""
-        options: list[Node] = [concat([ZERO, self._after_whole(places, factor, 0, integral=integral)])]
-        for digit in range(1, 10):
-            rest = self._remainder_rule(places, factor, size - 1, digit % factor, integral=integral)
-            options.append(concat([Bytes(str(digit).encode()), rest]))
-        return any_node(options)
+        """Numbers of at most `size` digits before the point; a state knows the remainder so far and the digits left."""
+        states: dict[tuple[int, int], int] = {}
+        arrows: list[tuple[int, Node, int]] = []
+        waiting: list[tuple[int, int]] = []
+        last = 1 + size * factor
 
-    def _remainder_rule(self, places: int, factor: int, left: int, remainder: int, *, integral: bool) -> Node:
-        name = f"multiple_{places}_{factor}_{int(integral)}_{left}_{remainder}"
-        if name not in self._rules:
-            self._rules[name] = NEVER
-            options = [self._after_whole(places, factor, remainder, integral=integral)]
+        def step(state: int, left: int, targets: Mapping[int, list[int]]) -> None:
+            for remainder, digits in targets.items():
+                key = left, remainder
+                if key not in states:
+                    states[key] = 1 + len(states)
+                    waiting.append(key)
+                arrows.append((state, _of_digits(digits), states[key]))
+
+        step(0, size - 1, _by_remainder(0, range(1, 10), factor))
+        arrows.append((0, concat([ZERO, self._after_whole(places, factor, 0, integral=integral)]), last))
+        while waiting:
+            left, remainder = waiting.pop()
+            state = states[left, remainder]
+            arrows.append((state, self._after_whole(places, factor, remainder, integral=integral), last))
             if left:
-                targets: dict[int, list[int]] = defaultdict(list)
-                for digit in range(10):
-                    targets[(remainder * 10 + digit) % factor].append(digit)
-                for target, digits in targets.items():
-                    rest = self._remainder_rule(places, factor, left - 1, target, integral=integral)
-                    options.append(concat([_of_digits(digits), rest]))
-            self._rules[name] = any_node(options)
-        return Ref(name)
+                step(state, left - 1, _by_remainder(remainder, range(10), factor))
+        return Paths(last + 1, tuple(arrow for arrow in arrows if arrow[1] != NEVER))
 
     def _after_whole(self, places: int, factor: int, remainder: int, *, integral: bool) -> Node:
         """What may follow the whole part whose remainder is `remainder`."""
@@ -201,6 +202,14 @@ def _ends_decide(unit: Fraction) -> bool:
         return True
     width = places or next((width for width in range(5) if 10**width % factor == 0), 0)
     return 10**width % factor == 0 and 10**width // factor <= _MAX_SUFFIXES
+
+
+def _by_remainder(before: int, digits: Iterable[int], factor: int) -> dict[int, list[int]]:
+    """Which of `digits` lead from one remainder to which."""
+    targets: dict[int, list[int]] = defaultdict(list)
+    for digit in digits:
+        targets[(before * 10 + digit) % factor].append(digit)
+    return targets
 
 
 def _zeros() -> Node:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from sglang_lite.grammar.facts import Facts, facts_of
 from sglang_lite.grammar.json_schema.languages import any_node
 from sglang_lite.grammar.syntax import (
     NEVER,
@@ -26,53 +27,56 @@ from sglang_lite.grammar.syntax import (
 def without_dead_rules(start: Node, rules: Mapping[str, Node]) -> Grammar:
     """The grammar with only rules that are reached and have texts; what refers to others is cut away."""
     reached = _reached(start, rules)
-    users: dict[str, list[str]] = {name: [] for name in reached}
-    for name in reached:
-        for used in reached[name]:
-            users[used].append(name)
-    alive: set[str] = set()
-    pending = list(reached)
-    while pending:
-        name = pending.pop()
-        if name not in alive and _has_text(rules[name], alive):
-            alive.add(name)
-            pending.extend(users[name])
+    alive = _alive(reached, rules)
     if len(alive) == len(reached):
         return Grammar(start if _has_text(start, alive) else NEVER, {name: rules[name] for name in reached})
     cut = {name: _cut(rules[name], alive) for name in reached if name in alive}
     return Grammar(_cut(start, alive), cut)
 
 
-def _reached(start: Node, rules: Mapping[str, Node]) -> dict[str, list[str]]:
-    """Name -> names referred to, of the rules that `start` reaches."""
-    found: dict[str, list[str]] = {}
-    pending = _references(start)
+def _reached(start: Node, rules: Mapping[str, Node]) -> dict[str, Facts]:
+    """The facts of the rules that `start` reaches."""
+    found: dict[str, Facts] = {}
+    pending = list(facts_of(start).uses)
     while pending:
         name = pending.pop()
         if name not in found:
-            found[name] = _references(rules[name])
-            pending.extend(found[name])
+            found[name] = facts_of(rules[name])
+            pending.extend(found[name].uses)
     return found
 
 
-def _references(node: Node) -> list[str]:
-    """The names that `node` refers to, each once."""
-    found: dict[str, None] = {}
-    pending = [node]
-    while pending:
-        part = pending.pop()
-        match part:
-            case Ref(name):
-                found[name] = None
-            case Concat(parts) | Alternate(parts):
-                pending.extend(parts)
-            case Repeat(item, _, _):
-                pending.append(item)
-            case Both(left, right) | Without(left, right):
-                pending.extend((left, right))
-            case _:
-                pass
-    return list(found)
+def _alive(reached: Mapping[str, Facts], rules: Mapping[str, Node]) -> set[str]:
+    """The rules that have a text."""
+    users: dict[str, list[str]] = {name: [] for name in reached}
+    missing: dict[str, int] = {}  # of rules in which nothing could be without texts: names in it not known to be alive
+    for name, facts in reached.items():
+        for used in facts.uses:
+            users[used].append(name)
+        if not facts.has_never and not facts.has_combinations:
+            missing[name] = len(facts.uses)
+    alive = {name for name, count in missing.items() if not count}
+    waiting = list(alive)
+    pending = dict.fromkeys(name for name in reached if name not in alive)
+    while pending or waiting:
+        while waiting:
+            for user in users[waiting.pop()]:
+                if user in alive:
+                    continue
+                if user in missing:
+                    missing[user] -= 1
+                    if not missing[user]:
+                        alive.add(user)
+                        waiting.append(user)
+                        continue
+                pending[user] = None
+        # What is left recurses, or has a part without texts.
+        if pending:
+            name, _ = pending.popitem()
+            if name not in alive and _has_text(rules[name], alive):
+                alive.add(name)
+                waiting.append(name)
+    return alive
 
 
 def _has_text(node: Node, alive: set[str]) -> bool:

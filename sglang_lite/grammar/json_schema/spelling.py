@@ -23,6 +23,7 @@ from sglang_lite.grammar.syntax import (
     Choices,
     Concat,
     Node,
+    Paths,
     Ref,
     Repeat,
     Without,
@@ -33,7 +34,7 @@ from sglang_lite.grammar.syntax import (
 )
 
 CHAR_RULE, STRING_RULE, ESCAPE_RULE = "char", "string", "escape"
-REST_RULE, ESCAPED_REST_RULE, ESCAPE_OR_END_RULE = "string_rest", "string_rest_escaped", "string_rest_or_end"
+REST_RULE = "string_rest"
 QUOTE = Bytes(b'"')
 _SURROGATES = range(0xD800, 0xE000)
 _SPECIAL = CharSet.of([(0x00, 0x1F), (ord('"'), ord('"')), (ord("\\"), ord("\\"))])
@@ -93,25 +94,26 @@ def quoted_texts(texts: Iterable[str]) -> Node:
 def quoted_others(texts: Iterable[str]) -> Node:
     """The canonical JSON strings of all texts but the given ones.
 
-    A deterministic tree with one branching for each character of a text, so that no product of automata is needed.
+    A tree with one state for each beginning of a text, so that no product of automata is needed.
     """
-    return concat([QUOTE, _others(sorted(set(texts)), 0)])
-
-
-def _others(texts: list[str], at: int) -> Node:
-    """What may follow where all of `texts` share their first `at` characters, closing quote included."""
-    groups: dict[str, list[str]] = {}
-    ends = False
-    for text in texts:
-        if len(text) == at:
-            ends = True
-        else:
-            groups.setdefault(text[at], []).append(text)
-    options = [
-        concat([_char(char), _others(group, at + 1)]) if ord(char) not in _SURROGATES else NEVER
-        for char, group in groups.items()
-    ]
-    return Alternate((*options, *_elsewhere(frozenset(groups), ends)), open_to=_RAW)
+    tree: list[dict[str, int]] = [{}]  # of each beginning, the next characters and where they lead
+    whole: set[int] = set()
+    for text in set(texts):
+        at = 0
+        for char in text:
+            if char not in tree[at]:
+                tree[at][char] = len(tree)
+                tree.append({})
+            at = tree[at][char]
+        whole.add(at)
+    apart = len(tree)  # behind a character that no text has there
+    arrows: list[tuple[int, Node, int]] = [(apart, Ref(REST_RULE), apart + 1)]
+    for at, branches in enumerate(tree):
+        arrows += [(at, _char(char), end) for char, end in branches.items() if ord(char) not in _SURROGATES]
+        arrows += [(at, node, apart) for node in _elsewhere(frozenset(branches))]
+        if at not in whole:
+            arrows.append((at, QUOTE, apart + 1))
+    return concat([QUOTE, Paths(apart + 2, tuple(arrows), open_to=_RAW)])
 
 
 @lru_cache(maxsize=4096)
@@ -120,14 +122,12 @@ def _char(char: str) -> Node:
 
 
 @lru_cache(maxsize=4096)
-def _elsewhere(chars: frozenset[str], ends: bool) -> tuple[Node, ...]:
-    """What may follow that does not begin with one of `chars`; with `ends`, the closing quote may not follow either."""
-    raw = _minus(_RAW, _set_of(chars))
-    begun = concat([Chars(raw), Ref(REST_RULE)])
+def _elsewhere(chars: frozenset[str]) -> tuple[Node, ...]:
+    """The characters that are none of `chars`, the closing quote aside."""
+    raw = Chars(_minus(_RAW, _set_of(chars)))
     if any(ord(char) in _SPECIAL for char in chars):
-        escaped = concat([_escapes(_minus(_SPECIAL, _set_of(chars))), Ref(REST_RULE)])
-        return (begun, escaped) if ends else (begun, escaped, QUOTE)
-    return begun, Ref(ESCAPED_REST_RULE if ends else ESCAPE_OR_END_RULE)
+        return raw, _escapes(_minus(_SPECIAL, _set_of(chars)))
+    return raw, Ref(ESCAPE_RULE)
 
 
 def base_rules() -> dict[str, Node]:
@@ -137,8 +137,6 @@ def base_rules() -> dict[str, Node]:
         CHAR_RULE: char,
         STRING_RULE: concat([QUOTE, Repeat(char, 0, None), QUOTE]),
         ESCAPE_RULE: _escapes(_SPECIAL),
-        ESCAPED_REST_RULE: concat([Ref(ESCAPE_RULE), Ref(REST_RULE)]),
-        ESCAPE_OR_END_RULE: alternate([concat([Ref(ESCAPE_RULE), Ref(REST_RULE)]), QUOTE]),
         REST_RULE: concat([Repeat(_canonical(ANY), 0, None), QUOTE]),
     }
 

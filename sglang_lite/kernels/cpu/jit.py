@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import platform
+import shutil
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # not a Unix: folders are never dropped there
+    fcntl = None
 
 import llvmlite
 import numba
@@ -15,7 +22,17 @@ from numba.core import config
 from sglang_lite.kernels.cpu.features import target_features, target_name
 
 _STAMP = "complete"
+_PREFIX = "numba-"
+_IN_USE = "in-use"
+_KEPT = 4
+"""Folders of the states of the sources that were used last; older ones are dropped."""
+
+_LEAST_AGE_S = 24 * 3600
+"""A folder used later than so long ago is kept in any case."""
+
 _folder: Path | None = None
+_lock: int | None = None
+"""Descriptor of the lock that says that this process uses `_folder`; open until it ends."""
 
 
 def prepare_cache(cache_dir: Path, extra_sources: Iterable[Path] = ()) -> Path:
@@ -27,16 +44,24 @@ def prepare_cache(cache_dir: Path, extra_sources: Iterable[Path] = ()) -> Path:
 
     Args:
         cache_dir: parent folder, created if need be. Where it cannot be written, the system's temporary folder is used.
+            A link in the place of the folder, to one that is not ours to write, is replaced by a copy. Folders of
+            former states of the sources are dropped but for the last few, and none that a process uses.
         extra_sources: source files of further cached functions, hashed with those of this folder.
 
     Returns:
         The folder in use.
 
     """
-    global _folder
+    global _folder, _lock
     if _folder is None:
-        name = f"numba-{_fingerprint(extra_sources)}"
-        _folder = _writable(Path(cache_dir) / name) or Path(tempfile.mkdtemp(prefix="sglang-lite-"))
+        wanted = Path(cache_dir) / f"{_PREFIX}{_fingerprint(extra_sources)}"
+        _own(wanted)
+        _folder = _writable(wanted)
+        if _folder is not None:
+            _lock = _occupy(_folder)
+            _drop_old(_folder)
+        else:
+            _folder = Path(tempfile.mkdtemp(prefix="sglang-lite-"))
         config.CACHE_DIR = str(_folder)  # pyright: ignore[reportAttributeAccessIssue]
     return _folder
 
@@ -72,3 +97,69 @@ def _writable(folder: Path) -> Path | None:
             return folder
     except OSError:
         return None
+
+
+def _own(folder: Path) -> None:
+    """Turn a link to a folder into a copy of it: Numba keeps nothing where it cannot write, and reads nothing there."""
+    try:
+        if not folder.is_symlink():
+            return
+        source = folder.resolve(strict=True)
+        folder.unlink()
+        for place, _, names in os.walk(source):
+            target = folder / Path(place).relative_to(source)
+            target.mkdir()
+            for name in names:
+                shutil.copyfile(Path(place) / name, target / name)
+    except OSError:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _occupy(folder: Path) -> int | None:
+    """Say that this process uses `folder`, for as long as the descriptor is open; None where there are no locks."""
+    if fcntl is None:
+        return None
+    while True:
+        try:
+            lock = os.open(folder / _IN_USE, os.O_RDWR | os.O_CREAT, 0o666)
+            fcntl.flock(lock, fcntl.LOCK_SH)
+            os.utime(folder / _IN_USE)
+        except FileNotFoundError:  # dropped between the two
+            folder.mkdir(parents=True, exist_ok=True)
+            continue
+        except OSError:
+            return None
+        return lock
+
+
+def _drop_old(mine: Path) -> None:
+    """Remove folders beside `mine` that nobody has used for long, but for the newest few."""
+    if fcntl is None:
+        return
+    others = [(_last_use(folder), folder) for folder in mine.parent.glob(f"{_PREFIX}*") if folder != mine]
+    now = _last_use(mine)
+    for used, folder in sorted(others, reverse=True)[_KEPT - 1 :]:
+        if now - used < _LEAST_AGE_S or folder.is_symlink():
+            continue
+        try:
+            lock = os.open(folder / _IN_USE, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            doomed = folder.with_name(f"dropped-{folder.name}-{os.getpid()}")
+            folder.rename(doomed)
+            shutil.rmtree(doomed, ignore_errors=True)
+        except OSError:  # in use, or somebody else drops it
+            pass
+        finally:
+            os.close(lock)
+
+
+def _last_use(folder: Path) -> float:
+    for path in (folder / _IN_USE, folder):
+        try:
+            return path.stat().st_mtime
+        except OSError:
+            continue
+    return 0.0

@@ -250,10 +250,10 @@ def _value_block(
 def _attend_keys(
     rows: int,
     group: int,
-    visible: int | np.int64,
-    reach: int | np.int64,
-    start: int | np.int64,
-    end: int | np.int64,
+    visible: Any,
+    reach: Any,
+    start: Any,
+    end: Any,
     queries: np.ndarray,
     k_pages: np.ndarray,
     v_pages: np.ndarray,
@@ -281,6 +281,26 @@ def _attend_keys(
         seen = visible - block
         _softmax_block(rows, group, begin, groups, size, seen - reach, seen, soft_cap, scores, sums, maxima, totals)
         _value_block(rows, scores, v_pages, pages, kv_head, block, begin, size, sums, item)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _load_queries(
+    q: np.ndarray, token: Any, head: Any, rows: int, group: int, scale: np.float32, queries: np.ndarray
+) -> None:
+    """Scaled queries of `rows` rows: `group` heads from `head` on of each token from `token` on."""
+    for r in range(rows):
+        for d in range(q.shape[2]):
+            queries[r, d] = q[token + r // group, head + r % group, d] * scale
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _store_averages(
+    sums: np.ndarray, totals: np.ndarray, rows: int, group: int, token: Any, head: Any, out: np.ndarray
+) -> None:
+    """What the rows have summed, over their weights, to where `_load_queries` took them from."""
+    for r in range(rows):
+        for d in range(out.shape[2]):
+            out[token + r // group, head + r % group, d] = sums[r, d] / totals[r]
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -345,9 +365,7 @@ def paged_attention(
             start, end = np.int64(q_starts[row]), np.int64(q_starts[row + 1])
             count = min(positions, end - start - first)
             at = member * group
-            for r in range(count * group):
-                for d in range(depth):
-                    queries[at + r, d] = q[start + first + r // group, kv_head * group + r % group, d] * scale
+            _load_queries(q, start + first, kv_head * group, count * group, group, scale, queries[at:])
             sums[at : at + count * group], totals[at : at + count * group] = 0.0, 0.0
             maxima[at : at + count * group] = -np.inf
         if shared > 0:
@@ -369,9 +387,7 @@ def paged_attention(
                 rows, group, visible, reach, shared, longest, queries[at:], k_pages, v_pages, page_table[row], kv_head,
                 soft_cap, gathered, scores[at:], sums[at:], maxima[at:], totals[at:], item,
             )  # fmt: skip
-            for r in range(rows):
-                for d in range(depth):
-                    out[start + first + r // group, kv_head * group + r % group, d] = sums[at + r, d] / totals[at + r]
+            _store_averages(sums[at:], totals[at:], rows, group, start + first, kv_head * group, out)
 
 
 def plan_tiles(extend_lens: np.ndarray, kv_heads: int, group: int) -> np.ndarray:

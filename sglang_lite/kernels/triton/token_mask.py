@@ -48,5 +48,12 @@ def apply_token_mask(logits: torch.Tensor, bitmask: torch.Tensor, rows: torch.Te
         return
     vocab = logits.shape[1]
     token_mask_kernel[(len(rows), triton.cdiv(vocab, BLOCK))](
-        logits, bitmask, rows, logits.stride(0), bitmask.stride(0), vocab, bitmask.shape[1], BLOCK=BLOCK
+        logits,
+        bitmask,
+        rows,
+        logits.stride(0),
+        bitmask.stride(0),
+        vocab,
+        bitmask.shape[1],
+        BLOCK=BLOCK,  # pyright: ignore[reportArgumentType] - a constexpr is given as its value
     )

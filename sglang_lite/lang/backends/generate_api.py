@@ -85,12 +85,12 @@ class GenerateAdapter:
         else:
             replies = await self._streamed(body, request)
         metas = [with_entries(reply["meta_info"]) for reply in replies]
-        for meta in metas:
-            if (meta.get("finish_reason") or {}).get("type") == "abort":
-                raise ExecutionError(f"generating: the server aborted it: {meta['finish_reason'].get('message')}")
+        reasons: list[dict[str, Any]] = [meta.get("finish_reason") or {} for meta in metas]
+        for reason in reasons:
+            if reason.get("type") == "abort":
+                raise ExecutionError(f"generating: the server aborted it: {reason.get('message')}")
         meta = metas[0] if len(metas) == 1 else metas[0] | {"samples": metas}
-        reason = (metas[0].get("finish_reason") or {}).get("type", "stop")
-        return ModelReply(tuple(reply["text"] for reply in replies), reason, meta)
+        return ModelReply(tuple(reply["text"] for reply in replies), str(reasons[0].get("type", "stop")), meta)
 
     async def _streamed(self, body: dict[str, Any], request: ModelRequest) -> list[dict[str, Any]]:
         """The last reply of each sample; texts come whole each time, and the first sample's are handed on in pieces."""

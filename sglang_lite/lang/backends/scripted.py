@@ -54,7 +54,7 @@ class ScriptedBackend:
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._programs: list[ScriptedProgram] = []
+        self._programs: dict[ScriptedProgram, None] = {}
         self._is_stopped = False
 
     @staticmethod
@@ -88,7 +88,7 @@ class ScriptedBackend:
         program = ScriptedProgram(self, sink)
         with self._lock:
             self._check_running()
-            self._programs.append(program)
+            self._programs[program] = None
         return program
 
     def do(self, job: Callable[[], None], *, is_needed: bool = True) -> None:
@@ -112,8 +112,7 @@ class ScriptedBackend:
     def forget(self, program: ScriptedProgram) -> None:
         """A program has nothing open any more."""
         with self._lock:
-            if program in self._programs:
-                self._programs.remove(program)
+            self._programs.pop(program, None)
 
     def _check_running(self) -> None:
         if self._is_stopped:

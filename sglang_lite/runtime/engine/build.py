@@ -15,6 +15,7 @@ from sglang_lite.chat_formats.thinking import THINKING_FORMATS
 from sglang_lite.chat_formats.tools import tool_format
 from sglang_lite.runtime.attention.kv_pool import KvPool
 from sglang_lite.runtime.config import EngineConfig
+from sglang_lite.runtime.engine.cache_folder import cache_folder
 from sglang_lite.runtime.engine.memory_plan import plan_for, read_sizes
 from sglang_lite.runtime.engine.model_executor import make_executor, open_source
 from sglang_lite.runtime.engine.notices import progress, tell
@@ -75,7 +76,7 @@ def build_parts(config: EngineConfig) -> EngineParts:
         progress(line)
     source = open_source(path, config, sizes.gguf)
     model = source.config
-    tokenizer = load_tokenizer(path, env.cache_dir(), lambda _: source.metadata)
+    tokenizer = load_tokenizer(path, cache_folder(), lambda _: source.metadata)
     context, num_pages = memory.context_length, memory.pool_tokens // config.page_size
     kv_dtype = torch.float16 if memory.kv_bytes_per_number == 2 else torch.float32
     pool = KvPool(model.num_layers, num_pages + 1, model.num_kv_heads, model.head_dim, config.page_size, dtype=kv_dtype)
@@ -87,7 +88,9 @@ def build_parts(config: EngineConfig) -> EngineParts:
     scheduler = _scheduler(config, model, tokenizer, context, num_pages, eos_ids)
     runner = ModelRunner(executor.model, executor.attention, pool, vocab_size=model.vocab_size, eos_ids=eos_ids)
     text = TextParts(
-        tokenizer, chat_of(config, tokenizer), tokenizer.visible_bytes,
+        tokenizer,
+        chat_of(config, tokenizer),
+        tokenizer.visible_bytes,
         context_len=context,
     )
     pool_tokens = num_pages * config.page_size
@@ -157,6 +160,7 @@ def _scheduler(
         max_queued_requests=config.max_queued_requests,
         random_seed=config.random_seed or 0,
         disable_overlap_schedule=config.disable_overlap_schedule,
+        num_ngram_tokens=config.speculative_num_draft_tokens if config.speculative_algorithm else 0,
         jump_forward=config.jump_forward,  # pyright: ignore[reportArgumentType] - checked there
     )
     return Scheduler(settings, kv, tokenizer.visible_bytes)
@@ -164,7 +168,7 @@ def _scheduler(
 
 def _name_kernel_folder() -> None:
     """Compiled kernels are kept on disk, so their folder is named before one of them is imported."""
-    prepare_grammar_kernels(env.cache_dir())  # Numba loads here, after the model's own errors
+    prepare_grammar_kernels(cache_folder())  # Numba loads here, after the model's own errors
 
 
 def prepare_grammar_kernels(cache_dir: Path) -> None:
@@ -222,4 +226,4 @@ def _token_vocab(tokenizer: Tokenizer) -> TokenVocab:
     def encode(text: str) -> list[int]:
         return tokenizer.encode(text, parse_special=False, previous_id=ordinary)
 
-    return TokenVocab.from_tokenizer(tokenizer, encode=encode, cache_dir=env.cache_dir())
+    return TokenVocab.from_tokenizer(tokenizer, encode=encode, cache_dir=cache_folder())

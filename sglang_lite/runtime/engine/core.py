@@ -17,10 +17,12 @@ from typing import Any, Protocol
 from sglang_lite.errors import EngineStoppedError, GrammarError, SglangLiteError
 from sglang_lite.request_tree import SamplingParams
 from sglang_lite.runtime.engine.request_metrics import RequestMetrics
+from sglang_lite.runtime.engine.step_profile import StepProfile
 from sglang_lite.runtime.executor.ports import TextParts
 from sglang_lite.runtime.executor.tree_executor import TreeExecutor
 from sglang_lite.runtime.scheduler.loop import Runner, make_loop
 from sglang_lite.runtime.scheduler.messages import (
+    AbortReq,
     AddReq,
     FinishReason,
     GrammarCursor,
@@ -76,6 +78,7 @@ class EngineCore:
         self.snapshot: dict[str, Any] = {}
         """Counters as they were a moment ago; written by the engine's thread, read by any."""
         self._snapshot_s = 0.0
+        self._profile: StepProfile | None = None
         self._stopping = False
         self._death: EngineStoppedError | None = None
         self._lock = threading.Lock()
@@ -210,6 +213,36 @@ class EngineCore:
             command()
             block = False
 
+    def abort_every(self) -> int:
+        """End all requests wherever they are; their replies are what they had. Returns how many (engine's thread only)."""
+        rids = list(self._handlers)
+        for rid in rids:
+            self.send(AbortReq(rid))
+        return len(rids)
+
+    def begin_profile(self, profile: StepProfile) -> bool:
+        """Record steps from here on (engine's thread only); False: another recording is under way."""
+        if self._profile is not None:
+            return False
+        self._profile = profile
+        return True
+
+    def end_profile(self) -> StepProfile | None:
+        """End the recording (engine's thread only); None: there is none."""
+        profile, self._profile = self._profile, None
+        return profile
+
+    def _profiled(self, profile: StepProfile, messages: list[Message]) -> Sequence[ReqOutput]:
+        started_s = time.perf_counter()
+        outputs = self._loop.step(messages)
+        found = self.scheduler.statistics()
+        counts = {"running": found.running, "prefilling": found.prefilling, "waiting": found.waiting}
+        profile.add(self.num_steps, started_s, time.perf_counter(), counts)
+        if profile.is_done:
+            self.end_profile()
+            logger.info("the profile is written: %s", profile.write())
+        return outputs
+
     def _take_snapshot(self) -> None:
         self._snapshot_s = time.perf_counter()
         self.snapshot = self.scheduler.statistics().to_dict() | {
@@ -220,7 +253,8 @@ class EngineCore:
     def _step(self) -> None:
         messages, self._messages = self._messages, []
         now = time.perf_counter()
-        outputs = self._loop.step(messages)
+        profile = self._profile
+        outputs = self._loop.step(messages) if profile is None else self._profiled(profile, messages)
         for rid in self.scheduler.first_admitted:
             self._waited_s[rid] = now - self._came_s.get(rid, now)
         for out in outputs:

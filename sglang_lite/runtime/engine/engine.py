@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import secrets
+import tempfile
 import threading
 import time
 import weakref
@@ -23,6 +24,7 @@ from sglang_lite.runtime.engine.look import look
 from sglang_lite.runtime.engine.prefix import PINNED_NEXT_USE, CachedPrefix
 from sglang_lite.runtime.engine.reply import Mailbox, Reply, ReplyBuilder, in_order, raise_if_failed
 from sglang_lite.runtime.engine.requests import GenerateRequest, Limits, Params, build_requests, logprob_params
+from sglang_lite.runtime.engine.step_profile import StepProfile
 from sglang_lite.runtime.engine.tree_check import check_tree
 from sglang_lite.runtime.executor.generation import Generation
 from sglang_lite.runtime.executor.seeds import SEED_BITS
@@ -100,9 +102,12 @@ class Engine:
     def calls(self) -> dict[str, Callable[..., Any]]:
         """Functions that another process may call by name: arguments and results are plain data."""
         return {
+            "abort_running": self.abort_running,
             "flush_cache": self.flush_cache,
             "get_server_info": self.get_server_info,
             "look": self.look,
+            "start_profile": self.start_profile,
+            "stop_profile": self.stop_profile,
             "check": lambda tree: [asdict(finding) for finding in self.check(RequestTree.from_json(tree))],
         }
 
@@ -183,6 +188,37 @@ class Engine:
         """End the request `rid` wherever it is; its reply is what it had so far. Unknown: nothing happens."""
         self._core.post(lambda: self._core.send(AbortReq(rid)))
 
+    def abort_running(self) -> int:
+        """End all requests wherever they are, those of programs as well; returns how many."""
+        return self._core.call(self._core.abort_every)
+
+    def start_profile(self, folder: str | None = None, num_steps: int | None = None) -> str:
+        """Record steps until `stop_profile` or for `num_steps`; returns the file that the trace will be in.
+
+        Args:
+            folder: None: that of temporary files.
+            num_steps: how many.
+
+        Raises:
+            RequestError: a recording is under way, or the folder cannot be written.
+        """
+        profile = StepProfile(folder or tempfile.gettempdir(), num_steps)
+        if not self._core.call(lambda: self._core.begin_profile(profile)):
+            profile.path.unlink()
+            raise RequestError("starting a profile: one is under way; stop it first")
+        return str(profile.path)
+
+    def stop_profile(self) -> str:
+        """End the recording and write it; returns the file, which Perfetto shows.
+
+        Raises:
+            RequestError: there is none.
+        """
+        profile: StepProfile | None = self._core.call(self._core.end_profile)
+        if profile is None:
+            raise RequestError("stopping a profile: none is under way; start one first")
+        return profile.write()
+
     def cache_prefix(self, prompt: str | None = None, input_ids: Sequence[int] | None = None) -> CachedPrefix:
         """Compute a prefix now and keep it in the cache until its handle's `unpin`.
 
@@ -234,14 +270,17 @@ class Engine:
         self._core.stop()
         self._end.detach()
 
-    def open_rows(self, tree: RequestTree, rows: Sequence[TreeRow]) -> list[Program]:
-        """Start a program for each row of arguments of `tree`, all at once (see `request_tree.RowsBackend`)."""
+    def open_rows(self, tree: RequestTree, rows: Sequence[TreeRow], *, cache_salt: str = "") -> list[Program]:
+        """Start a program for each row of arguments of `tree`, all at once (see `request_tree.RowsBackend`).
+
+        `cache_salt`: as of `open_program`.
+        """
         names = [f"p{next(_names)}" for _ in rows]
         opened = [
             (name, row, self._new_seed() if row.seed is None else row.seed)
             for name, row in zip(names, rows, strict=True)
         ]
-        self._core.post(lambda: self._core.executor.open_rows(tree, opened))
+        self._core.post(lambda: self._core.executor.open_rows(tree, opened, cache_salt))
         return [EngineProgram(self, self._core, name, row.sink, seed) for name, row, seed in opened]
 
     def check(self, tree: RequestTree) -> list[Finding]:
@@ -250,11 +289,14 @@ class Engine:
         per_token = info.get("kv_bytes", 0) / max(info["max_total_tokens"], 1)
         return check_tree(tree, parts.text, parts.limits, parts.grammars.submit, per_token)
 
-    def open_program(self, sink: EventSink, *, seed: int | None = None) -> EngineProgram:
-        """Start a program whose events go to `sink` (on the engine's thread)."""
+    def open_program(self, sink: EventSink, *, seed: int | None = None, cache_salt: str = "") -> EngineProgram:
+        """Start a program whose events go to `sink` (on the engine's thread).
+
+        `cache_salt`: it shares cached prefixes with requests and programs of the same one only.
+        """
         name = f"p{next(_names)}"
         program_seed = self._new_seed() if seed is None else seed
-        self._core.post(lambda: self._core.executor.open(name, sink, program_seed))
+        self._core.post(lambda: self._core.executor.open(name, sink, program_seed, cache_salt))
         return EngineProgram(self, self._core, name, sink, program_seed)
 
     def _build(

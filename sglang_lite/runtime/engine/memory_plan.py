@@ -12,11 +12,9 @@ from sglang_lite.runtime.attention.kv_pool import KvPool
 from sglang_lite.runtime.config import KV_CACHE_DTYPES, EngineConfig
 from sglang_lite.runtime.engine.resources import available_bytes
 from sglang_lite.runtime.model.config import ModelConfig
-from sglang_lite.runtime.model.folder_config import folder_architecture, folder_config, read_config_json
 from sglang_lite.runtime.model.gguf_file import GgufFile
 from sglang_lite.runtime.model.hub import HuggingFaceHub
-from sglang_lite.runtime.model.loader import open_gguf
-from sglang_lite.runtime.model.registry import folder_entry
+from sglang_lite.runtime.model.loader import folder_model_config, open_gguf
 from sglang_lite.runtime.model.safetensors_file import SafetensorsFolder
 from sglang_lite.runtime.model.source import resolve_model
 
@@ -126,9 +124,7 @@ def read_sizes(path: Path) -> ModelSizes:
         ModelLoadError: it is damaged or of an unknown kind.
     """
     if path.is_dir():
-        values = read_config_json(path)
-        where = path / "config.json"
-        model = folder_config(values, folder_entry(folder_architecture(values, where), where).name, where)
+        model = folder_model_config(path)
         tensors = SafetensorsFolder(path).tensors.values()
         stored = sum(math.prod(t.shape) * (8 if t.dtype == "F64" else 4 if t.dtype == "F32" else 2) for t in tensors)
         return ModelSizes(path, model, stored, sum(math.prod(t.shape) for t in tensors))

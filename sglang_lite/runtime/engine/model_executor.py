@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 
-from sglang_lite import env
 from sglang_lite.errors import RequestError
 from sglang_lite.runtime.attention.base import AttentionBackend
 from sglang_lite.runtime.attention.kv_pool import KvPool
 from sglang_lite.runtime.attention.torch_ref import TorchAttention
 from sglang_lite.runtime.config import EngineConfig
+from sglang_lite.runtime.engine.cache_folder import cache_folder
 from sglang_lite.runtime.execution.model_runner import CausalModel
 from sglang_lite.runtime.model.config import ModelConfig
 from sglang_lite.runtime.model.gguf_file import GgufFile
@@ -87,7 +87,7 @@ def make_executor(
         from sglang_lite.kernels.cpu.step_team import StepTeam  # kernels: only after prepare_cache
         from sglang_lite.runtime.execution.native_step import build_native
 
-        native = build_native(source.weights, source.config, pool, StepTeam(num_threads), env.cache_dir(), notice)
+        native = build_native(source.weights, source.config, pool, StepTeam(num_threads), cache_folder(), notice)
         if not isinstance(native, str):
             logger.info("%s runs as one native call a step on up to %d threads", source.path.name, num_threads)
             return ModelExecutor(native, TorchAttention(pool), "native", "native")

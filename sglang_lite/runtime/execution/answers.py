@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,40 +64,84 @@ class _Wish:
 class StepAnswers:
     """Collects the results of one step from rows of logits that come piece by piece.
 
+    `takes_few`: where only few tokens may come after a token of the batch, and nothing else is wanted of it, their logits are
+    enough.
+
     Attributes:
-        tokens: int64, ascending, without duplicates: the tokens of the batch after which logits are wanted.
+        tokens: int64, ascending, without duplicates: the tokens of the batch after which all logits are wanted.
+        few_tokens, few_ids: the same for those after which some are wanted, and the ids of these, in order.
 
     """
 
-    def __init__(self, rows: Sequence[RowPlan], extend_lens: NDArray[np.int64], sampler: Sampler) -> None:
+    def __init__(
+        self, rows: Sequence[RowPlan], extend_lens: NDArray[np.int64], sampler: Sampler, *, takes_few: bool = False
+    ) -> None:
         self._rows = rows
         self._sampler = sampler
-        self._answers = [_Answer([None] * len(row.targets), _sure_drafts(row)) for row in rows]
+        self._answers = [
+            _Answer([None] * len(row.targets), _sure_drafts(row), token_id=_sure_token(row)) for row in rows
+        ]
         self._wishes = sorted(_wishes(rows, extend_lens), key=lambda wish: wish.token)
         self._wish_tokens = np.fromiter((wish.token for wish in self._wishes), np.int64, len(self._wishes))
-        self.tokens = np.unique(self._wish_tokens)
+        few = self._find_few() if takes_few else {}
+        self.few_tokens = np.fromiter(few, np.int64, len(few))
+        self.few_ids = list(few.values())
+        self._few_logits: list[NDArray[np.float32]] = []
+        self.tokens = np.setdiff1d(self._wish_tokens, self.few_tokens)
+        self._num_answered = 0
         self.num_sampled = 0
 
     def fail(self, row: int, error: ExecutionError) -> None:
         """Row `row` ends with `error`."""
         self._answers[row].error = error
 
+    def take_few(self, logits: list[NDArray[np.float32]]) -> None:
+        """The logits that `few_ids` asks for, before those of all tokens come."""
+        self._few_logits = logits
+
     def take(self, tokens: NDArray[np.int64], logits: NDArray[np.float32]) -> None:
-        """Answer everything that is wanted after `tokens`, a run of `self.tokens`; `logits` are theirs, `[n, V]`."""
-        first, last = np.searchsorted(self._wish_tokens, [tokens[0], tokens[-1] + 1])
-        wishes = self._wishes[first:last]
-        for wish, index in zip(wishes, np.searchsorted(tokens, self._wish_tokens[first:last]).tolist(), strict=True):
+        """Answer everything that is wanted up to the last of `tokens`, the next ones of `self.tokens`; `logits` are theirs, `[n, V]`."""
+        end = int(np.searchsorted(self._wish_tokens, tokens[-1], side="right"))
+        self._answer_upto(end, dict(zip(tokens.tolist(), logits, strict=True)))
+
+    def to_step_result(self, step: int) -> StepResult:
+        """The results of plan `step`; everything wanted has been answered or has failed."""
+        self._answer_upto(len(self._wishes), {})
+        return StepResult(step, tuple(answer.to_result() for answer in self._answers))
+
+    def _find_few(self) -> dict[int, NDArray[np.int64]]:
+        """By token of the batch, the only ids whose logits are wanted after it."""
+        few: dict[int, NDArray[np.int64]] = {}
+        for i, wish in enumerate(self._wishes):
+            spec = wish.spec
+            if spec is None or spec.grammar is None or spec.given is not None or spec.logprob is not None:
+                continue
+            if np.count_nonzero(self._wish_tokens[max(i - 1, 0) : i + 2] == wish.token) > 1:
+                continue
+            if (ids := self._sampler.few_ids(spec, self._rows[wish.row].rid)) is not None:
+                few[wish.token] = ids
+        return few
+
+    def _answer_upto(self, end: int, logits: Mapping[int, NDArray[np.float32]]) -> None:
+        """Answer the wishes up to number `end`; guesses of a row one after the other."""
+        some = dict(zip(self.few_tokens.tolist(), zip(self.few_ids, self._few_logits, strict=False), strict=False))
+        for wish in self._wishes[self._num_answered : end]:
             answer = self._answers[wish.row]
             if answer.error is not None or (answer.is_cut and wish.target is None):
                 continue
             try:
-                self._answer(wish, answer, logits[index])
+                if (few := some.get(wish.token)) is not None:
+                    self._answer_few(wish, answer, *few)
+                else:
+                    self._answer(wish, answer, logits[wish.token])
             except ExecutionError as error:
                 answer.error = error
+        self._num_answered = end
 
-    def to_step_result(self, step: int) -> StepResult:
-        """The results of plan `step`; everything wanted has been answered or has failed."""
-        return StepResult(step, tuple(answer.to_result() for answer in self._answers))
+    def _answer_few(self, wish: _Wish, answer: _Answer, ids: NDArray[np.int64], logits: NDArray[np.float32]) -> None:
+        assert wish.spec is not None, f"row {self._rows[wish.row].rid} wants no token"
+        self.num_sampled += 1
+        self._put(wish, answer, self._sampler.sample_among(logits, ids, wish.spec, self._rows[wish.row].rid), _NOTHING)
 
     def _answer(self, wish: _Wish, answer: _Answer, logits: NDArray[np.float32]) -> None:
         row = self._rows[wish.row]
@@ -108,7 +153,11 @@ class StepAnswers:
         assert spec is not None, f"row {row.rid} wants no token"
         token = spec.given if spec.given is not None else self._sampler.sample(logits, spec, row.rid)
         self.num_sampled += spec.given is None
-        about = (None, (), ()) if spec.logprob is None else _logprobs(token, logits, spec, spec.logprob, row.rid)
+        about = _NOTHING if spec.logprob is None else _logprobs(token, logits, spec, spec.logprob, row.rid)
+        self._put(wish, answer, token, about)
+
+    def _put(self, wish: _Wish, answer: _Answer, token: int, about: _About) -> None:
+        """The token that was drawn, and what was asked about it."""
         if token == wish.guess:
             answer.kept.append(KeptDraft(token, *about))
             return
@@ -116,9 +165,19 @@ class StepAnswers:
         answer.is_cut = wish.guess is not None
 
 
+_About: TypeAlias = tuple[float | None, tuple[tuple[int, float], ...], tuple[tuple[int, float], ...]]
+_NOTHING: _About = (None, (), ())
+
+
 def _sure_drafts(row: RowPlan) -> list[KeptDraft]:
     """Guesses that stand whatever the model says and of which nothing is asked: they need no logits."""
     return [KeptDraft(spec.given) for spec in row.drafts if spec.given is not None and spec.logprob is None]
+
+
+def _sure_token(row: RowPlan) -> int | None:
+    """The last token, where it is taken whatever the model says and nothing is asked about it: then it needs no logits."""
+    spec = row.sample
+    return None if spec is None or spec.logprob is not None else spec.given
 
 
 def _wishes(rows: Sequence[RowPlan], extend_lens: NDArray[np.int64]) -> list[_Wish]:
@@ -135,7 +194,7 @@ def _wishes(rows: Sequence[RowPlan], extend_lens: NDArray[np.int64]) -> list[_Wi
             if spec.given is not None and spec.logprob is None:
                 continue
             wishes.append(_Wish(first + number, i, -1, None, spec, row.input_ids[number - len(row.drafts)]))
-        if row.sample is not None:
+        if row.sample is not None and _sure_token(row) is None:
             wishes.append(_Wish(start + row.extend_len - 1, i, -1, None, row.sample))
     return wishes
 

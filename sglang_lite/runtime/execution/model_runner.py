@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -38,13 +38,23 @@ class CausalModel(Protocol):
         ...
 
 
+@runtime_checkable
+class FewLogits(Protocol):
+    """A model that gives scores of some tokens without those of all others, on the CPU."""
+
+    def logits_of(self, hidden: torch.Tensor, ids: Sequence[NDArray[np.int64]]) -> list[NDArray[np.float32]]:
+        """Of each row of `[n, H]` the scores of the tokens `ids[i]`, the same to the bit as among all."""
+        ...
+
+
 @dataclass(slots=True)
 class RunnerCounters:
-    """How much was computed since the start: tokens whose KV was computed, rows of logits, tokens drawn."""
+    """How much was computed since the start: tokens whose KV was computed, rows of logits, rows with some of them, tokens drawn."""
 
     steps: int = 0
     tokens: int = 0
     head_rows: int = 0
+    few_head_rows: int = 0
     sampled: int = 0
 
 
@@ -72,6 +82,7 @@ class ModelRunner:
         self._sampler = Sampler(vocab_size, eos_ids)
         self._device = device
         self._head_rows = head_rows
+        self._few_head = model if isinstance(model, FewLogits) else None
         self.counters = RunnerCounters()
 
     def run(self, plan: Plan) -> StepResult:
@@ -83,16 +94,21 @@ class ModelRunner:
         if not plan.rows:
             return StepResult(plan.step, ())
         input_ids, extend_lens = concat_input_ids(plan.rows)
-        answers = StepAnswers(plan.rows, extend_lens, self._sampler)
+        few_head = self._few_head
+        answers = StepAnswers(plan.rows, extend_lens, self._sampler, takes_few=few_head is not None)
         self._set_aside_bad_rows(plan.rows, input_ids, extend_lens, answers)
         with torch.inference_mode():
             fb = forward_batch_of_ids(plan.rows, input_ids, extend_lens, self._kv_pool.page_size, self._device)
             hidden = self._model.forward(fb, self._attention)
+            if few_head is not None and len(answers.few_tokens):
+                rows = hidden.index_select(0, torch.from_numpy(answers.few_tokens))
+                answers.take_few(few_head.logits_of(rows, answers.few_ids))
             for start in range(0, len(answers.tokens), self._head_rows):
                 tokens = answers.tokens[start : start + self._head_rows]
                 answers.take(tokens, self._logits(hidden, tokens))
+        result = answers.to_step_result(plan.step)
         self._count(len(input_ids), answers)
-        return answers.to_step_result(plan.step)
+        return result
 
     def _set_aside_bad_rows(
         self,
@@ -123,4 +139,5 @@ class ModelRunner:
         self.counters.steps += 1
         self.counters.tokens += num_tokens
         self.counters.head_rows += len(answers.tokens)
+        self.counters.few_head_rows += len(answers.few_tokens)
         self.counters.sampled += answers.num_sampled

@@ -18,7 +18,6 @@ from sglang_lite.request_tree import SamplingParams
 from sglang_lite.runtime.execution.penalties import adjust_logits
 from sglang_lite.runtime.execution.random_numbers import uniform
 from sglang_lite.runtime.execution.ranking import top_indices
-from sglang_lite.runtime.scheduler.messages import GrammarCursor
 from sglang_lite.runtime.scheduler.plan import SampleSpec
 
 MIN_TEMPERATURE = 1e-6
@@ -26,7 +25,10 @@ MIN_TEMPERATURE = 1e-6
 _MAX_TEMPERATURE = (
     1e30  # so that a quotient of float32 numbers is never inf / inf; the distribution is uniform long before
 )
+FEW_IDS = 512
+"""Up to so many tokens that may come are looked at alone: their logits can be had without those of all others."""
 _FIRST_K = 64
+_FIRST_ROW = np.zeros(1, dtype=np.int64)
 _GROWTH = 16
 _FLAT = 8
 
@@ -36,8 +38,13 @@ class Sampler:
 
     def __init__(self, vocab_size: int, eos_ids: Iterable[int] = ()) -> None:
         self._vocab_size = vocab_size
+        # A compiled kernel: only once its folder is named.
+        from sglang_lite.kernels.cpu.token_mask import apply_token_mask, list_legal_ids
+
+        self._apply_mask, self._list_ids = apply_token_mask, list_legal_ids
         self._eos_ids = tuple(eos_ids)
         self._bitmask = np.zeros((1, -(-vocab_size // 32)), dtype=np.int32)
+        self._ids = np.zeros(FEW_IDS, dtype=np.int64)
 
     def sample(self, logits: NDArray[np.float32], spec: SampleSpec, rid: str) -> int:
         """The next token id.
@@ -52,43 +59,68 @@ class Sampler:
             ExecutionError: NaN or infinite logits, or a token id outside the vocabulary in the request.
 
         """
-        where = f"sampling token {spec.position} of request {rid}"
-        if not np.isfinite(logits).all():
-            raise ExecutionError(f"{where}: the model gave NaN or infinite logits; the weights or the KV are damaged")
-        with np.errstate(over="ignore", under="ignore"):
-            try:
-                values = adjust_logits(logits, spec)
-            except ExecutionError as error:
-                raise ExecutionError(f"{where}: {error}") from error
-            ids = self._legal_ids(spec, where)
-            if ids is not None:
-                if not len(ids):
-                    raise DeadEndError(
-                        f"{where}: no token of the vocabulary continues {_constraint(spec.params)}; "
-                        "loosen it, or check that the vocabulary can spell it"
-                    )
-                values = values[ids]
-            best = int(values.argmax())
-            if not np.isfinite(values[best]):
-                raise ExecutionError(f"{where}: penalties made the logits infinite; use values nearer to neutral")
-            if not spec.params.is_greedy and spec.params.temperature >= MIN_TEMPERATURE:
-                best = draw(values, spec.params, uniform(spec.seed, spec.position))
-        return best if ids is None else int(ids[best])
+        where = _where(spec, rid)
+        _check_finite(logits, where)
+        values = _adjusted(logits, spec, where)
+        if not self._mask(spec, where):
+            return _choose(values, spec, where)
+        if (ids := self._few_ids(spec, where)) is not None:
+            return int(ids[_choose(values[ids], spec, where)])
+        masked = values.copy() if values is logits else values
+        self._apply_mask(masked.reshape(1, -1), self._bitmask, _FIRST_ROW)
+        return _choose(masked, spec, where)
 
-    def _legal_ids(self, spec: SampleSpec, where: str) -> NDArray[np.intp] | None:
-        """The ids that may come, ascending; None for all."""
+    def few_ids(self, spec: SampleSpec, rid: str) -> NDArray[np.int64] | None:
+        """The ids that may come, ascending, where a grammar leaves `FEW_IDS` or fewer: `sample_among` needs their logits only.
+
+        None where it does not, and where there is an error, which `sample` raises.
+        """
+        if spec.grammar is None:
+            return None
+        where = _where(spec, rid)
+        try:
+            self._mask(spec, where)
+            return self._few_ids(spec, where)
+        except ExecutionError:
+            return None
+
+    def sample_among(self, logits: NDArray[np.float32], ids: NDArray[np.int64], spec: SampleSpec, rid: str) -> int:
+        """As `sample` where `few_ids` gave `ids`; `logits` are theirs, float32 `[len(ids)]`. Raises ExecutionError as there."""
+        where = _where(spec, rid)
+        _check_finite(logits, where)
+        whole = np.zeros(self._vocab_size, dtype=np.float32)
+        whole[ids] = logits
+        return int(ids[_choose(_adjusted(whole, spec, where)[ids], spec, where)])
+
+    def _few_ids(self, spec: SampleSpec, where: str) -> NDArray[np.int64] | None:
+        """The ids of the mask; None: there are many."""
+        count = self._list_ids(self._bitmask[0], self._vocab_size, self._ids)
+        if not count:
+            raise DeadEndError(
+                f"{where}: no token of the vocabulary continues {_constraint(spec.params)}; "
+                "loosen it, or check that the vocabulary can spell it"
+            )
+        return self._ids[:count].copy() if count <= FEW_IDS else None
+
+    def _mask(self, spec: SampleSpec, where: str) -> bool:
+        """Write into the bitmask which tokens may come; False, and nothing is written, where all may."""
         banned = self._banned_ids(spec)
         if spec.grammar is None and not len(banned):
-            return None
-        legal = np.ones(self._vocab_size, dtype=bool)
-        if spec.grammar is not None:
-            legal = self._grammar_mask(spec.grammar, f"{where} under {_constraint(spec.params)}")
-        before = legal[banned]
-        legal[banned] = False
-        if spec.grammar is not None and not legal.any():
-            legal[banned] = before  # where nothing but the end can follow, the grammar's word counts
-        ids = np.flatnonzero(legal)
-        return None if len(ids) == self._vocab_size else ids
+            return False
+        words = self._bitmask[0]
+        if spec.grammar is None:
+            words[:] = -1
+        else:
+            try:
+                spec.grammar.fill_bitmask(self._bitmask, 0)
+            except ValueError as error:  # tables that fill as they are needed may pass their limit
+                raise ExecutionError(f"{where} under {_constraint(spec.params)}: {error}") from error
+        if len(banned):
+            before = words.copy()
+            np.bitwise_and.at(words.view(np.uint32), banned // 32, ~(np.uint32(1) << (banned % 32).astype(np.uint32)))
+            if spec.grammar is not None and not words.any():
+                words[:] = before  # where nothing but the end can follow, the grammar's word counts
+        return True
 
     def _banned_ids(self, spec: SampleSpec) -> NDArray[np.int64]:
         """End and stop tokens while `min_new_tokens` are missing."""
@@ -97,14 +129,6 @@ class Sampler:
             return np.zeros(0, dtype=np.int64)
         ids = {*self._eos_ids, *params.stop_token_ids}
         return np.array(sorted(token for token in ids if token < self._vocab_size), dtype=np.int64)
-
-    def _grammar_mask(self, grammar: GrammarCursor, where: str) -> NDArray[np.bool_]:
-        try:
-            grammar.fill_bitmask(self._bitmask, 0)
-        except ValueError as error:  # tables that fill as they are needed may pass their limit
-            raise ExecutionError(f"{where}: {error}") from error
-        bits = np.unpackbits(self._bitmask[0].view(np.uint8), count=self._vocab_size, bitorder="little")
-        return bits.view(np.bool_)
 
 
 def draw(logits: NDArray[np.float32], params: SamplingParams, number: float, *, first_k: int = _FIRST_K) -> int:
@@ -183,6 +207,34 @@ def _weights(logits: NDArray[np.float32], params: SamplingParams) -> NDArray[np.
 def _mass_end(ordered: NDArray[np.float32], share: float, total: float) -> int:
     """How many from the first on it takes to hold `share` of `total`; one more than there are where they do not."""
     return int(np.searchsorted(np.cumsum(ordered, dtype=np.float64), share * total, side="left")) + 1
+
+
+def _choose(values: NDArray[np.float32], spec: SampleSpec, where: str) -> int:
+    """The index of the token that comes; minus infinity: it may not."""
+    with np.errstate(over="ignore", under="ignore"):
+        best = int(values.argmax())
+        if not np.isfinite(values[best]):
+            raise ExecutionError(f"{where}: penalties made the logits infinite; use values nearer to neutral")
+        if spec.params.is_greedy or spec.params.temperature < MIN_TEMPERATURE:
+            return best
+        return draw(values, spec.params, uniform(spec.seed, spec.position))
+
+
+def _adjusted(logits: NDArray[np.float32], spec: SampleSpec, where: str) -> NDArray[np.float32]:
+    with np.errstate(over="ignore", under="ignore"):
+        try:
+            return adjust_logits(logits, spec)
+        except ExecutionError as error:
+            raise ExecutionError(f"{where}: {error}") from error
+
+
+def _check_finite(logits: NDArray[np.float32], where: str) -> None:
+    if not np.isfinite(logits).all():
+        raise ExecutionError(f"{where}: the model gave NaN or infinite logits; the weights or the KV are damaged")
+
+
+def _where(spec: SampleSpec, rid: str) -> str:
+    return f"sampling token {spec.position} of request {rid}"
 
 
 def _constraint(params: SamplingParams) -> str:

@@ -8,8 +8,8 @@ from sglang_lite.request_tree import GenOp, SamplingParams, SelectOp
 from sglang_lite.runtime.executor.branch import Branch
 from sglang_lite.runtime.executor.leases import BranchLeases
 from sglang_lite.runtime.executor.ports import RequestPort
-from sglang_lite.runtime.text.tokenizer import Tokenizer
 from sglang_lite.runtime.scheduler.messages import AbortReq, AddReq, ReqOutput
+from sglang_lite.runtime.text.tokenizer import Tokenizer
 
 MIN_SHARED_TOKENS = 8
 """Fewer are not worth a step of their own; behind a gen it is one, the last of what it gave."""
@@ -45,7 +45,7 @@ class ForkPrefills:
 
         The ops of the children that need no request have been executed. They wait until it has ended.
         """
-        runners = [child for child in children if any(isinstance(op, GenOp | SelectOp) for op in child.queue)]
+        runners = [child for child in children if child.failed is None and _will_run(child)]
         if len(runners) < 2:
             return False
         ids = self._shared(branch, runners)
@@ -71,15 +71,15 @@ class ForkPrefills:
         return True
 
     def _shared(self, branch: Branch, runners: Sequence[Branch]) -> tuple[int, ...]:
-        """The ids with which all `runners` begin, `branch`'s at least; those that stand at a request next part later.
+        """The ids with which all `runners` begin: `branch`'s, and more where a request comes next on every one.
 
         The last token of a prompt is left out: each request computes it, since its distribution is wanted.
         """
-        if not all(isinstance(child.queue[0], GenOp | SelectOp) for child in runners):
+        if not all(child.running is None and isinstance(child.queue[0], GenOp | SelectOp) for child in runners):
             return tuple(branch.ids)
         prompts = [child.peek(self._tokenizer) for child in runners]
         low, high = min(prompts), max(prompts)  # what these two share, all between them do
-        most = max(len(branch.ids), min(map(len, prompts)) - 1)
+        most = min(map(len, prompts)) - 1
         same = next((n for n, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), len(low))
         return low[: min(same, most)]
 
@@ -98,3 +98,7 @@ class ForkPrefills:
             if all(child.failed is not None for child in children):
                 del self._waiting[rid]
                 self._port.send(AbortReq(rid))
+
+
+def _will_run(branch: Branch) -> bool:
+    return any(isinstance(op, GenOp | SelectOp) for op in branch.queue)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from sglang_lite.request_tree import LogprobParams, SamplingParams
@@ -31,6 +31,30 @@ class RequestPort(Protocol):
     def new_rid(self) -> str:
         """A request id that was never used."""
         ...
+
+
+class SaltedPort:
+    """A port whose requests have a namespace of the radix tree; see `RequestPort`."""
+
+    def __init__(self, port: RequestPort, namespace: str) -> None:
+        self._port = port
+        self._namespace = namespace
+
+    def submit(self, req: AddReq, on_output: Callable[[ReqOutput], None]) -> None:
+        """As the port's."""
+        self._port.submit(replace(req, namespace=self._namespace), on_output)
+
+    def send(self, message: Message) -> None:
+        """As the port's."""
+        self._port.send(message)
+
+    def prepare_grammar(self, params: SamplingParams) -> None:
+        """As the port's."""
+        self._port.prepare_grammar(params)
+
+    def new_rid(self) -> str:
+        """As the port's."""
+        return self._port.new_rid()
 
 
 class Submit(Protocol):

@@ -43,7 +43,7 @@ from sglang_lite.runtime.executor.runs import Runs
 
 logger = logging.getLogger(__name__)
 
-_WITHOUT_REQUEST = (TextOp, RoleBeginOp, RoleEndOp, TemplateOp)
+_WITHOUT_REQUEST = (TextOp, RoleBeginOp, RoleEndOp, TemplateOp, RefOp)
 """Ops that only add to their branch."""
 
 
@@ -214,7 +214,9 @@ class RunningProgram:
                 branch.add_text(text, literal=literal)
                 self.emit(OpDone(op.id, text=text))
             case RoleBeginOp(role=role, fields=fields):
-                self.emit(OpDone(op.id, text=branch.begin_role(role, self._text.chat, fields, self._text.tokenizer.guard)))
+                self.emit(
+                    OpDone(op.id, text=branch.begin_role(role, self._text.chat, fields, self._text.tokenizer.guard))
+                )
             case RoleEndOp():
                 self.emit(OpDone(op.id, text=branch.end_role(self._text.chat, self._text.tokenizer.guard)))
             case TemplateOp(variables=variables):

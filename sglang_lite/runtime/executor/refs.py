@@ -41,7 +41,10 @@ class Refs:
         return result if isinstance(result, str) else None
 
     def begin(self, branch: Branch, op: RefOp) -> None:
-        """The branch waits for the op that `op` refers to."""
+        """Put the result of the op that `op` refers to on the branch, which waits for it where it must."""
+        if isinstance(result := self._results.get(op.target), str):
+            self._put(branch, op, result)
+            return
         branch.running = op
         self._waiting.append((branch, op))
 
@@ -58,11 +61,14 @@ class Refs:
                 continue
             branch.running = None
             if isinstance(result, str):
-                text = op.text_of(result)
-                branch.add_text(text, literal=True)
-                self._owner.emit(OpDone(op.id, text=text))
+                self._put(branch, op, result)
             else:
                 self._owner.emit(OpFailed(op.id, result))
                 self._owner.fail(branch, result)
             ready.append(branch)
         return ready
+
+    def _put(self, branch: Branch, op: RefOp, result: str) -> None:
+        text = op.text_of(result)
+        branch.add_text(text, literal=True)
+        self._owner.emit(OpDone(op.id, text=text))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from sglang_lite.errors import ProgramError, SglangLiteError
 from sglang_lite.request_tree import EventSink, Op, RequestTree, TreeRow
 from sglang_lite.runtime.executor.gate import ProgramGate
-from sglang_lite.runtime.executor.ports import RequestPort, TextParts
+from sglang_lite.runtime.executor.ports import RequestPort, SaltedPort, TextParts
 from sglang_lite.runtime.executor.program import RunningProgram
 
 
@@ -39,16 +39,17 @@ class TreeExecutor:
         """Programs that are not over."""
         return len(self._programs)
 
-    def open(self, name: str, sink: EventSink, seed: int) -> None:
-        """Start a program under a new name."""
+    def open(self, name: str, sink: EventSink, seed: int, namespace: str = "") -> None:
+        """Start a program under a new name; it shares prefixes with requests of the same namespace."""
         assert name not in self._programs, f"program {name} exists already"
         number = next(self._numbers)
-        self._programs[name] = RunningProgram(name, sink, seed, self._port, self._text, self._tickets, number)
+        port = SaltedPort(self._port, namespace) if namespace else self._port
+        self._programs[name] = RunningProgram(name, sink, seed, port, self._text, self._tickets, number)
 
-    def open_rows(self, tree: RequestTree, rows: Sequence[tuple[str, TreeRow, int]]) -> None:
+    def open_rows(self, tree: RequestTree, rows: Sequence[tuple[str, TreeRow, int]], namespace: str = "") -> None:
         """Start and close a program for each row (its name, the row, its seed): `tree` with the row's arguments."""
         for name, row, seed in rows:
-            self.open(name, row.sink, seed)
+            self.open(name, row.sink, seed, namespace)
             program = self._programs[name]
             try:
                 ops = tree.bound(row.arguments)

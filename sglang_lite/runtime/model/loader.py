@@ -16,7 +16,14 @@ from sglang_lite.runtime.model.folder_config import folder_architecture, folder_
 from sglang_lite.runtime.model.gguf_config import gguf_architecture, gguf_config
 from sglang_lite.runtime.model.gguf_file import GgufFile
 from sglang_lite.runtime.model.linear import Fp32Linear
-from sglang_lite.runtime.model.registry import ARCHITECTURES, Architecture, CausalLM, folder_entry, gguf_entry
+from sglang_lite.runtime.model.registry import (
+    ARCHITECTURES,
+    Architecture,
+    CausalLM,
+    folder_entry,
+    gguf_entry,
+    is_known_class,
+)
 from sglang_lite.runtime.model.safetensors_file import SafetensorsFolder
 from sglang_lite.runtime.model.tensors import SourceTensor
 from sglang_lite.runtime.model.weight_names import WeightSource, weight_parts
@@ -135,7 +142,34 @@ def _load_gguf(path: Path) -> LoadedModel:
     return _fill(entry, gguf_weights(file, config), config, file.metadata)
 
 
+def folder_model_config(path: Path) -> ModelConfig:
+    """The configuration of a model folder, of one of our architectures or one of transformers'.
+
+    Raises:
+        ModelLoadError: see `load_model`.
+
+    """
+    values, class_name = _folder_class(path)
+    if is_known_class(class_name):
+        where = path / "config.json"
+        return folder_config(values, folder_entry(class_name, where).name, where)
+    from sglang_lite.runtime.model.transformers_model import transformers_config  # heavy
+
+    return transformers_config(path, class_name)
+
+
+def _folder_class(path: Path) -> tuple[dict[str, Any], str]:
+    values = read_config_json(path)
+    return values, folder_architecture(values, path / "config.json")
+
+
 def _load_folder(path: Path) -> LoadedModel:
+    _, class_name = _folder_class(path)
+    if not is_known_class(class_name):
+        from sglang_lite.runtime.model.transformers_model import load_transformers  # heavy
+
+        module = load_transformers(path, class_name)
+        return LoadedModel(module.config, module, {})
     weights, config = open_folder(path)
     entry = next(entry for entry in ARCHITECTURES if entry.name == config.architecture)
     return _fill(entry, weights, config, {})

@@ -88,6 +88,11 @@ def gguf_entry(name: str, path: Path) -> tuple[Architecture, Names]:
     return entry, names
 
 
+def is_known_class(class_name: str) -> bool:
+    """Whether a class that a config.json names has one of ours in its place."""
+    return any(entry.class_name == class_name for entry in ARCHITECTURES)
+
+
 def folder_entry(class_name: str, path: Path) -> Architecture:
     """The architecture that a config.json names.
 

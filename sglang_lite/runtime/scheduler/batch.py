@@ -154,7 +154,7 @@ class ScheduleBatch:
         run = run[: req.tokens_left]
         num_drafts = min(len(run), req.tokens_left - 1, hold.allocated_len - start - 1)
         drafts = tuple(run[:num_drafts])
-        is_given = req.jump.is_given
+        is_given = req.jump.is_given and req.jump.ngram is None
         specs = tuple(
             _sample_spec(req, req.seq_len + i, drafts[:i], token if is_given else None)
             for i, token in enumerate(drafts)

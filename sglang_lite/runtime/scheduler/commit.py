@@ -35,6 +35,7 @@ class Committer:
     Attributes:
         outputs: not delivered yet.
         num_computed, num_output, num_forced, num_rejected: tokens over all requests so far.
+        num_speculated, num_missed: guesses from earlier text that stood, and that did not.
         num_dropped: rows whose request had ended before they were committed.
 
     """
@@ -45,6 +46,8 @@ class Committer:
         self.num_output = 0
         self.num_forced = 0
         self.num_rejected = 0
+        self.num_speculated = 0
+        self.num_missed = 0
         self.num_dropped = 0
         self._kv = kv
         self._live = live
@@ -176,6 +179,13 @@ class Committer:
     def _count_forced(self, row: BatchRow, result: RowResult, num_taken: int) -> int:
         """How many of the tokens taken were forced; updates the counts."""
         jump, num_kept = row.req.jump, len(result.kept)
+        if jump.ngram is not None:
+            self.num_output += num_taken
+            if row.plan.drafts:
+                jump.ngram.note(len(row.plan.drafts), num_kept)
+                self.num_speculated += num_kept
+                self.num_missed += len(row.plan.drafts) - num_kept
+            return 0
         is_last_given = row.plan.sample is not None and row.plan.sample.given is not None
         is_whole = num_kept == len(row.plan.drafts) and result.token_id is not None
         num_forced = min(num_kept + (is_last_given and is_whole), num_taken)

@@ -29,7 +29,8 @@ class SchedulerConfig:
     `schedule_low_priority_values_first`; the policy orders those of equal priority. `max_queued_requests`: more
     waiting ones are refused (None: no limit). `random_seed`: of the random policy. `disable_overlap_schedule`: False
     lets one step be planned while the one before it is in flight. `jump_forward`: what is done with tokens that a
-    constraint forces, where a request does not say.
+    constraint forces, where a request does not say. `num_ngram_tokens`: most tokens guessed from a request's earlier
+    text and computed together (0: none); the output stays the same.
     """
 
     context_length: int
@@ -50,6 +51,7 @@ class SchedulerConfig:
     random_seed: int = 0
     disable_overlap_schedule: bool = True
     jump_forward: JumpForward = "verify"
+    num_ngram_tokens: int = 0
 
     def __post_init__(self) -> None:
         """Check every field; the message names the field, the value and what is allowed."""
@@ -68,6 +70,7 @@ class SchedulerConfig:
             ("min_shared_tokens", self.min_shared_tokens >= 1, "at least 1"),
             ("ageing_tokens", self.ageing_tokens >= 0, "at least 0"),
             ("jump_forward", self.jump_forward in get_args(JumpForward), f"one of {get_args(JumpForward)}"),
+            ("num_ngram_tokens", self.num_ngram_tokens >= 0, "at least 0"),
             ("max_queued_requests", limit is None or limit >= 1, "at least 1, or None for no limit"),
         )
         for name, ok, allowed in rules:

@@ -56,13 +56,16 @@ class DecodePlanner:
             self._live.ratio.decay()
 
     def run_of(self, req: Req) -> list[int]:
-        """The forced tokens to try in a request's next row."""
+        """The forced or guessed tokens to try in a request's next row."""
+        if req.jump.ngram is not None:
+            return req.jump.ngram.next_run(req.ids)
         return req.jump.next_run(req.grammar, req.add.input_ids)
 
     def _make_room(self, req: Req, num_guesses: int) -> None:
         """Pages for guesses, where they are to be had without a retract; where not, fewer guesses fit."""
         hold = req.hold
-        if req.jump.mode == "off" or req.grammar is None or hold is None or not num_guesses:
+        guesses = req.jump.ngram is not None or (req.jump.mode != "off" and req.grammar is not None)
+        if not guesses or hold is None or not num_guesses:
             return
         wanted = min(req.planned_len + 1 + min(num_guesses, req.tokens_left), self._kv.max_len)
         missing = -(-(wanted - hold.allocated_len) // self._kv.page_size)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from sglang_lite.runtime.scheduler.messages import GrammarCursor
+from sglang_lite.runtime.scheduler.ngram import NgramGuesser
 from sglang_lite.sampling_params import JumpForward
 
 FIRST_GUESSED = 4
@@ -30,13 +31,15 @@ class JumpState:
 
     Attributes:
         mode: see `SamplingParams.jump_forward`.
+        ngram: what guesses where no constraint does; None: nothing.
         num_kept: forced tokens in the output.
         num_rejected: forced tokens that were computed and did not stand.
 
     """
 
-    def __init__(self, mode: JumpForward) -> None:
+    def __init__(self, mode: JumpForward, ngram: NgramGuesser | None = None) -> None:
         self.mode: JumpForward = mode
+        self.ngram = ngram
         self.num_kept = 0
         self.num_rejected = 0
         self._limit = FIRST_GUESSED

@@ -15,7 +15,6 @@ from sglang_lite.runtime.scheduler.finish import OutputText
 from sglang_lite.runtime.scheduler.jump import JumpState
 from sglang_lite.runtime.scheduler.messages import AddReq, FinishReason, GrammarCursor, TokenLogprob, Usage
 from sglang_lite.runtime.scheduler.score import ScoreState
-from sglang_lite.sampling_params import JumpForward
 
 
 class ReqState(Enum):
@@ -83,7 +82,7 @@ class Req:
         text: OutputText,
         score: ScoreState | None,
         rank: int = 0,
-        jump_forward: JumpForward = "off",
+        jump: JumpState | None = None,
     ) -> None:
         self.rid = add.rid
         self.add = add
@@ -101,7 +100,7 @@ class Req:
         self.num_pending = 0
         self.num_drafted = 0
         self.computed_len = 0
-        self.jump = JumpState(jump_forward)
+        self.jump = jump or JumpState("off")
         self.sent_tokens = 0
         self.input_logprobs: list[TokenLogprob] = []
         self.has_sent_input_logprobs = False

@@ -187,6 +187,8 @@ class Scheduler:
             computed_tokens=commit.num_computed,
             forced_tokens=commit.num_forced,
             rejected_tokens=commit.num_rejected,
+            speculated_tokens=commit.num_speculated,
+            missed_tokens=commit.num_missed,
             output_tokens=commit.num_output,
             retractions=live.num_retracts,
             refused=self._num_refused,

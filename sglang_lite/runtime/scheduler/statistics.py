@@ -27,6 +27,10 @@ class SchedulerStatistics:
     """Output tokens that a constraint forced and that were computed together."""
     rejected_tokens: int
     """Tokens that were computed because a constraint forced them, and not kept since the request chose others."""
+    speculated_tokens: int
+    """Output tokens that were guessed from the request's earlier text and computed together."""
+    missed_tokens: int
+    """Tokens that were computed as such guesses, and not kept since the request chose others."""
     output_tokens: int
     retractions: int
     refused: int

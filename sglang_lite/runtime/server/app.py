@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
 
+from sglang_lite.runtime.server import openapi_document
 from sglang_lite.runtime.server.access import AccessLog
 from sglang_lite.runtime.server.anthropic_messages import anthropic_routes
 from sglang_lite.runtime.server.asgi import App, Receive, Scope, Send
@@ -15,7 +16,9 @@ from sglang_lite.runtime.server.auth import OPEN_PATHS, KeyCheck, KeyRing
 from sglang_lite.runtime.server.config import ServerConfig
 from sglang_lite.runtime.server.engine_port import EnginePort
 from sglang_lite.runtime.server.errors import install_handlers
+from sglang_lite.runtime.server.isolation import IsolatedEngine, KeySpaces
 from sglang_lite.runtime.server.native import native_routes
+from sglang_lite.runtime.server.observed import ObservedEngine
 from sglang_lite.runtime.server.openai_chat import chat_routes
 from sglang_lite.runtime.server.openai_completions import completion_routes
 from sglang_lite.runtime.server.operations import operation_routes
@@ -23,7 +26,9 @@ from sglang_lite.runtime.server.program_routes import program_routes
 from sglang_lite.runtime.server.programs import ProgramTable
 from sglang_lite.runtime.server.recent_programs import RecentPrograms
 from sglang_lite.runtime.server.responses import responses_routes
+from sglang_lite.runtime.server.scoring import score_routes
 from sglang_lite.runtime.server.service import Service
+from sglang_lite.runtime.server.tracing import Spans
 from sglang_lite.runtime.server.viewer import PAGE_PATHS, viewer_routes
 from sglang_lite.runtime.server.viewer_access import ViewerAccess
 
@@ -71,13 +76,18 @@ class ServerApp:
         await self.log(scope, receive, send)
 
 
-def create_app(engine: EnginePort, config: ServerConfig, stands_s: Callable[[], float] = lambda: 0.0) -> ServerApp:
-    """Everything over one engine, which must run and is not stopped here. `stands_s`: see `Service`.
+def create_app(
+    engine: EnginePort, config: ServerConfig, stands_s: Callable[[], float] = lambda: 0.0, spans: Spans | None = None
+) -> ServerApp:
+    """Everything over one engine, which must run and is not stopped here. `stands_s`: see `Service`. `spans`: where spans of
+    requests go.
 
     Raises:
         RequestError: the keys cannot be read.
     """
-    service = Service.of(engine, config, stands_s)
+    if config.cache_isolation == "key":
+        engine = IsolatedEngine(engine)
+    service = Service.of(ObservedEngine(engine, config.log_requests_level), config, stands_s)
     recent = RecentPrograms(service.model_name)
     programs = ProgramTable(engine, config, recent)
 
@@ -86,20 +96,26 @@ def create_app(engine: EnginePort, config: ServerConfig, stands_s: Callable[[], 
     keys = KeyRing(config.read_keys)
     admin_keys = KeyRing(config.read_admin_keys)
     access = ViewerAccess(config, keys, admin_keys)
-    guarded: App = KeyCheck(api, keys, OPEN_PATHS if access.mode == "off" else OPEN_PATHS | PAGE_PATHS)
+    guarded: App = KeyCheck(
+        KeySpaces(api) if config.cache_isolation == "key" else api,
+        keys,
+        OPEN_PATHS if access.mode == "off" else OPEN_PATHS | PAGE_PATHS,
+        admin_keys,
+    )
     if config.cors_origins:
         guarded = CORSMiddleware(
             guarded,
             allow_origins=config.cors_origins,
             allow_methods=["*"],
             allow_headers=["*"],
-            expose_headers=["X-Request-Id"],
+            expose_headers=["X-Request-Id", "traceparent"],
         )
-    log = AccessLog(guarded)
+    log = AccessLog(guarded, spans)
     install_handlers(api)
     for routes in (
         operation_routes(service, log),
         native_routes(service),
+        score_routes(service),
         completion_routes(service),
         chat_routes(service),
         responses_routes(service),
@@ -108,4 +124,5 @@ def create_app(engine: EnginePort, config: ServerConfig, stands_s: Callable[[], 
         viewer_routes(service, access, recent),
     ):
         api.include_router(routes)
+    openapi_document.install(api)
     return ServerApp(api, service, keys, admin_keys, log, programs)

@@ -14,6 +14,13 @@ OPEN_PATHS = frozenset({"/health", "/livez", "/readyz"})
 """What answers without a key: probes, which tell nothing but a status."""
 
 
+ADMIN_PATHS = frozenset({"/flush_cache", "/start_profile", "/stop_profile"})
+"""What asks for an admin key where there are any: it concerns all who use the server."""
+
+IS_ADMIN = "sglang_lite.is_admin"
+"""Key in the ASGI scope: whoever asks runs the server."""
+
+
 class KeyRing:
     """The keys that are valid now; only their digests are kept."""
 
@@ -48,23 +55,42 @@ class KeyRing:
 
 
 class KeyCheck:
-    """Answers 401 where a key is asked for and no valid one was sent."""
+    """Answers 401 where a key is asked for and no valid one was sent, 403 where it had to be an admin key.
 
-    def __init__(self, app: App, keys: KeyRing, open_paths: frozenset[str] = OPEN_PATHS) -> None:
+    Without admin keys whoever may come in runs the server.
+    """
+
+    def __init__(
+        self, app: App, keys: KeyRing, open_paths: frozenset[str] = OPEN_PATHS, admin_keys: KeyRing | None = None
+    ) -> None:
         self._app = app
         self._keys = keys
         self._open_paths = open_paths
+        self._admin_keys = admin_keys
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request through or refuse it."""
-        if scope["type"] == "http" and not self._keys.is_open and scope["path"] not in self._open_paths:
-            authorization = headers_of(scope, b"authorization")
-            if not authorization and is_anthropic_path(scope["path"]):  # where that API has its key
+        if scope["type"] == "http":
+            path, authorization = scope["path"], headers_of(scope, b"authorization")
+            if not authorization and is_anthropic_path(path):  # where that API has its key
                 authorization = [b"Bearer " + key for key in headers_of(scope, b"x-api-key")]
-            if not self._keys.accepts(authorization):
-                await send_json(send, 401, _refusal(scope["path"]), [(b"www-authenticate", b"Bearer")])
+            is_asked = not self._keys.is_open and path not in self._open_paths
+            if is_asked and not self._keys.accepts(authorization):
+                await send_json(send, 401, _refusal(path), [(b"www-authenticate", b"Bearer")])
+                return
+            admins = self._admin_keys
+            scope[IS_ADMIN] = admins is None or admins.is_open or admins.accepts(authorization)
+            if path in ADMIN_PATHS and not scope[IS_ADMIN]:
+                await send_json(send, 403, body_for(not_admin(), path))
                 return
         await self._app(scope, receive, send)
+
+
+def not_admin() -> HttpError:
+    """The refusal of what only those may who run the server."""
+    return HttpError(
+        403, "this asks for an admin key; send 'Authorization: Bearer KEY' with one of them", code="not_admin"
+    )
 
 
 def _refusal(path: str) -> dict[str, Any]:

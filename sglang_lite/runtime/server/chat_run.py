@@ -147,7 +147,9 @@ class _Plan:
         form = replace(form, starts_inside=form.starts_inside or tail.endswith(form.marks[0]))
         budget = 0 if self._is_off else self._body.thinking_budget
         held: dict[str, Any] = {}
-        if self.constraint or self._body.own_constraint or budget is not None:
+        # Calls at the model's choice stand in free text, in which it may think, or not.
+        is_free = self.tools.choice == "auto" and not self._asked
+        if (self.constraint and not is_free) or self._body.own_constraint or budget is not None:
             held = {"thinking": form.marks} | ({} if budget is None else {"thinking_budget": budget})
         return form if self._body.separate_reasoning is not False else None, held
 

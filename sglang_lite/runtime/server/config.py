@@ -67,6 +67,7 @@ class ServerConfig:
     body takes longer is given up. `heartbeat_s`: silence after which a stream carries a comment. `program_ttl_s`: how long
     a program lives without a reader. `drain_delay_s`, `drain_deadline_s`: after SIGTERM, how long new requests are still
     taken, and how long running ones may go on after that. `restart`: start the scheduler process again after it died.
+    `cache_isolation` `key`: requests reuse cached prefixes of their own API key only.
     `viewer`: the page at `/`: `off`, `stats` (numbers only), `full`; None: `full` on loopback, else `off`. `admin_key_file`,
     `admin_key_env`: keys for whom texts of others are shown there.
     `log_level`, `log_format`, `log_requests_level`: what the log says and how (0: sizes; 1: also parameters; 2: also the
@@ -97,6 +98,7 @@ class ServerConfig:
     restart: bool = False
     watchdog_timeout_s: float = 60.0
     viewer: str | None = None
+    cache_isolation: str = "none"
     schema_in_prompt: str = "auto"
     admin_key_file: str | None = None
     admin_key_env: tuple[str, ...] = ()
@@ -110,17 +112,14 @@ class ServerConfig:
         """Check every setting; the message names it, the value and what is allowed."""
         if not 0 <= self.port <= 65535:
             raise RequestError(f"configuring the server: port={self.port!r}, expected 0 (any free one) to 65535")
+        if self.cache_isolation not in ("none", "key"):
+            raise RequestError(
+                f"configuring the server: cache_isolation={self.cache_isolation!r}, expected none, or key: requests of one "
+                "API key share nothing with those of another"
+            )
         if self.viewer not in (None, "off", "stats", "full"):
             raise RequestError(f"configuring the server: viewer={self.viewer!r}, expected off, stats or full")
-        for name, allowed in _ONE_OF.items():
-            if getattr(self, name) not in allowed:
-                raise RequestError(
-                    f"configuring the server: {name}={getattr(self, name)!r}, expected one of {', '.join(map(str, allowed))}"
-                )
-        if self.schema_in_prompt not in ("auto", "never", "always"):
-            raise RequestError(
-                f"configuring the server: schema_in_prompt={self.schema_in_prompt!r}, expected auto, never or always"
-            )
+        self._check_choices()
         for name in ("max_body_bytes", "max_batch", "max_n", "max_programs", "max_ops"):
             if getattr(self, name) < 1:
                 raise RequestError(f"configuring the server: {name}={getattr(self, name)!r}, expected at least 1")
@@ -130,6 +129,17 @@ class ServerConfig:
         for name in ("program_ttl_s", "drain_delay_s", "drain_deadline_s"):
             if not getattr(self, name) >= 0:
                 raise RequestError(f"configuring the server: {name}={getattr(self, name)!r}, expected at least 0")
+
+    def _check_choices(self) -> None:
+        for name, allowed in _ONE_OF.items():
+            if getattr(self, name) not in allowed:
+                raise RequestError(
+                    f"configuring the server: {name}={getattr(self, name)!r}, expected one of {', '.join(map(str, allowed))}"
+                )
+        if self.schema_in_prompt not in ("auto", "never", "always"):
+            raise RequestError(
+                f"configuring the server: schema_in_prompt={self.schema_in_prompt!r}, expected auto, never or always"
+            )
 
     def read_keys(self) -> frozenset[bytes]:
         """All keys, read again at each call.

@@ -45,11 +45,11 @@ class EnginePort(Protocol):
         """A function of `Engine.calls` by name; waits for the step that runs."""
         ...
 
-    def open_program(self, sink: EventSink, *, seed: int | None = None) -> Program:
+    def open_program(self, sink: EventSink, *, seed: int | None = None, cache_salt: str = "") -> Program:
         """Start a program whose events go to `sink`, on a thread of the engine."""
         ...
 
-    def open_rows(self, tree: RequestTree, rows: Sequence[TreeRow]) -> Sequence[Program]:
+    def open_rows(self, tree: RequestTree, rows: Sequence[TreeRow], *, cache_salt: str = "") -> Sequence[Program]:
         """Start a program for each row of arguments of one tree; see `request_tree.RowsBackend`."""
         ...
 

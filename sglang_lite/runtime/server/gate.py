@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sglang_lite.runtime.server.access import request_ids
 from sglang_lite.runtime.server.app import ServerApp
 from sglang_lite.runtime.server.asgi import Receive, Scope, Send, send_json
 from sglang_lite.runtime.server.errors import HttpError, body_for
@@ -62,9 +63,10 @@ class GatedApp:
 
 
 async def _answer_while_loading(scope: Scope, send: Send) -> None:
+    headers = request_ids(scope).headers()
     if scope["path"] == "/livez":
-        await send_json(send, 200, {"status": "loading"})
+        await send_json(send, 200, {"status": "loading"}, headers)
         return
     error = HttpError(503, "the server is loading its model; try again in a moment", code="not_ready")
     body = body_for(error, scope["path"])
-    await send_json(send, 503, body, [(b"retry-after", _RETRY_AFTER_S)])
+    await send_json(send, 503, body, [(b"retry-after", _RETRY_AFTER_S), *headers])

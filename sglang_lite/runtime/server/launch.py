@@ -15,6 +15,7 @@ from sglang_lite.runtime.server.ipc.host import EngineHost
 from sglang_lite.runtime.server.ipc.process import SchedulerProcess
 from sglang_lite.runtime.server.lifecycle import DrainingServer, address_of, bind
 from sglang_lite.runtime.server.owned import Owner
+from sglang_lite.runtime.server.tracing import Spans, spans_of
 
 logger = logging.getLogger("sglang_lite.server")
 
@@ -39,9 +40,10 @@ def launch(
         SglangLiteError: the model cannot be loaded.
     """
     config.read_keys()
+    spans = spans_of(config.otlp_endpoint)
     listening = bind(config)
     try:
-        launcher = _Launcher(model_path, settings, config, say, address_of(listening), owner)
+        launcher = _Launcher(model_path, settings, config, say, address_of(listening), owner, spans)
         asyncio.run(launcher.run(listening))
     finally:
         listening.close()
@@ -61,6 +63,7 @@ class _Launcher:
         say: Callable[[str], None],
         address: str,
         owner: Owner | None,
+        spans: Spans | None,
     ) -> None:
         self.error: SglangLiteError | None = None
         self.was_ready = False
@@ -70,6 +73,7 @@ class _Launcher:
         self._say = say
         self._address = address
         self._owner = owner
+        self._spans = spans
         self._gate = GatedApp()
         self.server = DrainingServer(self._gate, config, lambda: say(f"listening at {address}, not ready yet"))
 
@@ -78,7 +82,11 @@ class _Launcher:
         loop = asyncio.get_running_loop()
         if self._owner is not None:
             patience_s = self._config.drain_delay_s + self._config.drain_deadline_s + _HANG_S
-            self._owner.watch(lambda: loop.call_soon_threadsafe(self.server.drain), patience_s)
+
+            def on_gone() -> None:
+                loop.call_soon_threadsafe(self.server.drain)
+
+            self._owner.watch(on_gone, patience_s)
         self._say(f"loading {self._model_path or 'the embedded model'} ...")
 
         def spawn(on_ready: Callable[[], None], on_exit: Callable[[int], None]) -> SchedulerProcess:
@@ -103,7 +111,7 @@ class _Launcher:
 
     def _ready(self, host: EngineHost) -> None:
         if not self._gate.is_open:
-            self._gate.open(create_app(host, self._config, lambda: host.pulse.stands_s))
+            self._gate.open(create_app(host, self._config, lambda: host.pulse.stands_s, self._spans))
         self.was_ready = True
         info = host.info
         self._say(

@@ -12,6 +12,7 @@ from fastapi.responses import Response
 from sglang_lite.errors import RequestError, UnsupportedError
 from sglang_lite.request_tree import SamplingParams
 from sglang_lite.runtime.server.access import note
+from sglang_lite.runtime.server.auth import IS_ADMIN, not_admin
 from sglang_lite.runtime.server.body import Body
 from sglang_lite.runtime.server.errors import HttpError, json_response
 from sglang_lite.runtime.server.service import Service, facts_of, usage_of
@@ -73,7 +74,7 @@ class GenerateBody(Body):
 class AbortBody(Body):
     """The body of `/abort_request`."""
 
-    rid: str
+    rid: str = ""
     abort_all: bool = False
 
 
@@ -106,7 +107,10 @@ def native_routes(service: Service) -> APIRouter:
     async def abort_request(request: Request) -> Response:
         body = await service.bodies.read(request, AbortBody)
         if body.abort_all:
-            raise UnsupportedError("aborting: abort_all is not supported; name each rid")
+            if not request.scope.get(IS_ADMIN):
+                raise not_admin()
+            count = await asyncio.to_thread(service.engine.call, "abort_running")
+            return json_response({"aborted": count})
         if not body.rid:
             raise RequestError("aborting: the rid is empty, expected the id of a request")
         service.engine.abort(body.rid)

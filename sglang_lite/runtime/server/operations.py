@@ -1,15 +1,32 @@
-"""Routes for those who run the server: probes and metrics; none of them waits for the engine."""
+"""Routes for those who run the server: probes and metrics, none of which waits for the engine, and profiles."""
 
 from __future__ import annotations
 
-from fastapi import APIRouter
-from fastapi.responses import Response
+import asyncio
+from functools import partial
 
-from sglang_lite.errors import EngineStoppedError
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+from pydantic import Field
+
+from sglang_lite.errors import EngineStoppedError, UnsupportedError
 from sglang_lite.runtime.server.access import AccessLog
-from sglang_lite.runtime.server.errors import HttpError
+from sglang_lite.runtime.server.body import Body
+from sglang_lite.runtime.server.errors import HttpError, json_response
 from sglang_lite.runtime.server.metrics import CONTENT_TYPE, Sample, metrics_text
 from sglang_lite.runtime.server.service import Service
+
+
+class ProfileBody(Body):
+    """The body of `/start_profile`, which may be left out; what only other profilers have is without effect."""
+
+    num_steps: int | None = Field(default=None, ge=1)
+    output_dir: str | None = None
+    activities: list[str] | None = None
+    profile_by_stage: bool | None = None
+    record_shapes: bool | None = None
+    with_stack: bool | None = None
+
 
 def operation_routes(service: Service, log: AccessLog) -> APIRouter:
     """Probes and metrics."""
@@ -46,4 +63,22 @@ def operation_routes(service: Service, log: AccessLog) -> APIRouter:
         text = metrics_text(samples, snapshot, {"model_name": service.model_name})
         return Response(text, headers={"content-type": CONTENT_TYPE})
 
+    @router.post("/start_profile")
+    async def start_profile(request: Request) -> Response:
+        body = ProfileBody() if _is_empty(request) else await service.bodies.read(request, ProfileBody)
+        if body.output_dir is not None:
+            raise UnsupportedError("starting a profile: output_dir is not supported; start with --profile-folder")
+        call = partial(service.engine.call, "start_profile", folder=service.config.profile_folder)
+        path = await asyncio.to_thread(call, num_steps=body.num_steps)
+        return json_response({"success": True, "file": path})
+
+    @router.post("/stop_profile")
+    async def stop_profile(request: Request) -> Response:
+        path = await asyncio.to_thread(service.engine.call, "stop_profile")
+        return json_response({"success": True, "file": path})
+
     return router
+
+
+def _is_empty(request: Request) -> bool:
+    return request.headers.get("content-length", "0") == "0" and "transfer-encoding" not in request.headers

@@ -184,6 +184,10 @@ class Tokenizer:
         """Counters of the cache of tokenised text."""
         return self._runs.statistics()
 
+    def forget_texts(self) -> None:
+        """Empty the cache of tokenised text; the counters go on."""
+        self._runs.clear()
+
     def backend_json(self) -> str:
         """The `tokenizers` object as its tokenizer.json text."""
         return self._backend.to_str()
@@ -286,6 +290,11 @@ class _RunCache:
             while self._chars > self._max_chars:
                 old, _ = self._ids.popitem(last=False)
                 self._chars -= _weight(old)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._ids.clear()
+            self._chars = 0
 
     def statistics(self) -> TokenizerStatistics:
         with self._lock:

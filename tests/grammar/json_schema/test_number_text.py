@@ -18,7 +18,7 @@ from tests.support.grammar_oracle import recognises
 
 def _grammar(one: NumberSet) -> Grammar:
     rules: dict[str, Node] = {}
-    return Grammar(NumberTexts(rules, 6, 6).node(one), rules)
+    return Grammar(NumberTexts(6, 6).node(one), rules)
 
 
 TEXTS = st.from_regex(r"\A-?(0|[1-9][0-9]{0,2})(\.[0-9]{1,3})?\Z")

@@ -25,3 +25,17 @@ def test_recursion_that_can_end_stays() -> None:
 
 def test_a_start_without_a_text_is_never() -> None:
     assert without_dead_rules(Ref("x"), {"x": concat([A, Ref("x")])}).start == NEVER
+
+
+def test_rules_that_need_each_other_live_if_one_can_end() -> None:
+    """`a` waits for `b`, which waits for `c`, which recurses to `a` but can end; `d` and `e` only go round."""
+    rules: dict[str, Node] = {
+        "a": concat([A, Ref("b")]),
+        "b": concat([Ref("c"), A]),
+        "c": alternate([concat([A, Ref("a")]), A]),
+        "d": concat([A, Ref("e")]),
+        "e": alternate([Ref("d"), concat([NEVER, A])]),
+    }
+    found = without_dead_rules(alternate([Ref("d"), Ref("a")]), rules)
+    assert set(found.rules) == {"a", "b", "c"}
+    assert found.start == Ref("a")

@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import time
 from pathlib import Path
+
+import pytest
 
 from sglang_lite.kernels.cpu import jit
 from tests.support.kernel_cache import KERNEL_CACHE
@@ -49,3 +53,53 @@ def test_a_folder_that_cannot_be_made_is_replaced(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("")
     assert jit._writable(blocked / "cache") is None
+
+
+def make_folders(parent: Path, ages_in_days: list[int]) -> list[Path]:
+    folders = [parent / f"numba-{number:016x}" for number in range(len(ages_in_days))]
+    for folder, age in zip(folders, ages_in_days, strict=True):
+        folder.mkdir()
+        (folder / "kernel.nbc").write_bytes(b"code")
+        (folder / jit._IN_USE).touch()
+        then = time.time() - 86400 * age - 60
+        os.utime(folder / jit._IN_USE, (then, then))
+    return folders
+
+
+def test_folders_of_former_sources_are_dropped_but_for_the_newest_few(tmp_path: Path) -> None:
+    """Three stay beside the one in use; one that was used today stays whatever its rank."""
+    mine, *others = make_folders(tmp_path, [0, 9, 2, 3, 1, 8, 0, 0])
+    jit._drop_old(mine)
+    left = [age for age, folder in zip([9, 2, 3, 1, 8, 0, 0], others, strict=True) if folder.exists()]
+    assert sorted(left) == [0, 0, 1]
+    assert mine.exists()
+    assert not list(tmp_path.glob("dropped-*"))
+
+
+@pytest.mark.skipif(jit.fcntl is None, reason="there are no locks on this system")
+def test_a_folder_in_use_is_never_dropped(tmp_path: Path) -> None:
+    folders = make_folders(tmp_path, [0, 1, 2, 3, 4, 5, 6])
+    lock = jit._occupy(folders[5])
+    assert lock is not None
+    then = time.time() - 86400 * 30
+    os.utime(folders[5] / jit._IN_USE, (then, then))
+    jit._drop_old(folders[0])
+    assert [folder.exists() for folder in folders] == [True, True, True, True, False, True, False]
+    os.close(lock)
+    jit._drop_old(folders[0])
+    assert not folders[5].exists()
+
+
+def test_a_linked_folder_becomes_a_copy_that_can_be_written(tmp_path: Path) -> None:
+    source, link = tmp_path / "baked" / "numba-1", tmp_path / "own" / "numba-1"
+    (source / "inner").mkdir(parents=True)
+    (source / "inner" / "kernel.nbc").write_bytes(b"code")
+    (source / "inner").chmod(0o555)
+    link.parent.mkdir()
+    link.symlink_to(source)
+    jit._own(link)
+    assert not link.is_symlink()
+    (link / "inner" / "more.nbc").write_bytes(b"code")
+    assert (link / "inner" / "kernel.nbc").read_bytes() == b"code"
+    assert len(list((source / "inner").iterdir())) == 1
+    (source / "inner").chmod(0o755)

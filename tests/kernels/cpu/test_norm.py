@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from sglang_lite.kernels.cpu.norm import quantize_row, rms_norm, subtract_rounded
+from sglang_lite.kernels.cpu.norm import quantize_row, rms_norm, rms_norm_lanes, subtract_rounded
 from sglang_lite.kernels.reference import norm as reference
 from sglang_lite.kernels.reference.linear import quantize_rows
 
@@ -67,3 +67,17 @@ def test_what_rounding_lost_is_less_than_half_a_step() -> None:
     steps = np.repeat(scales, 16)
     np.testing.assert_allclose(rest + values * steps, x, atol=1e-6)
     assert (np.abs(rest) <= 0.501 * steps).all()
+
+
+@njit
+def head_normed(x: np.ndarray, weight: np.ndarray, eps: np.float32) -> None:
+    rms_norm_lanes(x.ctypes.data, weight.ctypes.data, eps, x.shape[0] // 16)
+
+
+@pytest.mark.parametrize("size", [16, 48, 128])
+def test_a_head_is_normed_in_place(size: int) -> None:
+    rng = np.random.default_rng(size)
+    x, weight = rng.standard_normal((2, size)).astype(np.float32)
+    expected = reference.rms_norm(x, weight, 1e-5)
+    head_normed(x, weight, np.float32(1e-5))
+    np.testing.assert_allclose(x, expected, rtol=2e-6, atol=1e-6)

@@ -27,7 +27,9 @@ def case(vocab: int, batch: int, seed: int, words: int | None = None) -> tuple[n
 
 
 @given(sizes, st.integers(0, 5), st.integers(0, 99), st.data())
-def test_it_is_the_definition_and_other_rows_are_untouched(vocab: int, batch: int, seed: int, data: st.DataObject) -> None:
+def test_it_is_the_definition_and_other_rows_are_untouched(
+    vocab: int, batch: int, seed: int, data: st.DataObject
+) -> None:
     logits, bitmask = case(vocab, batch, seed)
     rows = np.array(data.draw(st.lists(st.integers(0, batch - 1), unique=True) if batch else st.just([])), np.int64)
     masked, expected = logits.copy(), logits.copy()

@@ -202,3 +202,17 @@ def test_marks_and_rewinds_are_made_again() -> None:
     for done in (OpDone(0, "a"), OpDone(1), OpDone(2, "one"), OpDone(3)):
         log.take(done)
     assert log.replay() == [ops[0], ops[1], TextOp(2, 0, "one", literal=True), ops[3], ops[4]]
+
+
+def test_what_a_gen_or_select_gave_goes_in_with_its_tokens() -> None:
+    """Tokenising the text again may give others, and then what follows would differ."""
+    log = OpLog()
+    log.add([GenOp(0, 0, "x", SamplingParams(n=2)), SelectOp(1, 0, "y", ("p", "q")), GenOp(2, 0, "z", GEN, hold=True)])
+    log.take(OpDone(0, "ab", ["ab", "c"], ids=(7, 8)))
+    log.take(OpDone(1, "q", "q", ids=(9,)))
+    log.take(OpDone(2, "bad good", "good", ids=(5,)))  # a retry stands before the value: its tokens are not told
+    assert log.replay() == [
+        TextOp(0, 0, "ab", literal=True, ids=(7, 8), is_models=True),
+        TextOp(1, 0, "q", literal=True, ids=(9,)),
+        TextOp(2, 0, "bad good", literal=True),
+    ]

@@ -17,7 +17,6 @@ from sglang_lite.errors import (
     ExecutionError,
     GrammarError,
     RequestError,
-    UnsupportedError,
 )
 from sglang_lite.lang.backends.registry import as_backend, shutdown_named_backends
 from sglang_lite.runtime.engine.engine import Engine
@@ -54,7 +53,16 @@ def outcome(state: sgl.ProgramState) -> dict[str, Any]:
     names = ("answer", "pick", "samples")
     metas = [state.get_meta_info(name) for name in names]
     for meta in metas:
-        for changing in ("id", "seed", "e2e_latency", "queue_time", "time_to_first_token", "cached_tokens", "computed_tokens", "samples"):
+        for changing in (
+            "id",
+            "seed",
+            "e2e_latency",
+            "queue_time",
+            "time_to_first_token",
+            "cached_tokens",
+            "computed_tokens",
+            "samples",
+        ):
             meta.pop(changing, None)
     return {"text": state.text(), "values": [state[name] for name in names], "views": state["views"], "metas": metas}
 
@@ -333,10 +341,20 @@ def test_the_other_calls_of_a_backend(made: Made) -> None:
         backend.generate("Hi", {"temperature": "hot"})
 
 
-def test_a_server_without_programs_is_refused_by_name(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_this_packages_own_generate_drives_programs_too(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As behind a proxy that passes SGLang's routes only; a choice is scored from its own first token on."""
     from sglang_lite.runtime.server import native
 
     known = native.model_info
     monkeypatch.setattr(native, "model_info", lambda service: known(service) | {"programs": False})
-    with pytest.raises(UnsupportedError, match="/v1/programs"):
-        sgl.RuntimeEndpoint(made[2].url)
+    backend = sgl.RuntimeEndpoint(made[2].url)
+
+    @sgl.function
+    def f(s: Any) -> None:
+        s += "x" + sgl.gen("a", max_tokens=20, temperature=0) + sgl.select("c", ["yes", "no"])
+
+    here, there = f.run(backend=made[0]), f.run(backend=backend)
+    assert there.text() == here.text()
+    scores = [state.get_meta_info("c")["normalized_prompt_logprobs"] for state in (here, there)]
+    assert scores[0] == pytest.approx(scores[1])
+    backend.shutdown()

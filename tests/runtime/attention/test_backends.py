@@ -32,6 +32,23 @@ def test_the_cpu_backend_agrees_with_plain_torch(page_size: int) -> None:
     )
 
 
+@pytest.mark.parametrize("page_size", [1, 4, 16])
+def test_the_backends_agree_on_keys_and_values_stored_as_float16(page_size: int) -> None:
+    """Both round the new tokens and read rounded ones; float32 differs by no more than that rounding."""
+    arguments = ([0, 40, 3], [7, 1, 30], page_size, 6, 2, 32)
+    got = []
+    for kind in ("cpu", "torch"):
+        case = paged_case(*arguments)
+        pool = KvPool(1, case.pool.num_pages, 2, 32, page_size, dtype=torch.float16)
+        pool.k.copy_(case.pool.k)
+        pool.v.copy_(case.pool.v)
+        case.pool = pool
+        got.append(attend(kind, case))
+    torch.testing.assert_close(got[0], got[1], atol=2e-5, rtol=1e-5)
+    full = attend("cpu", paged_case(*arguments))
+    assert 1e-5 < float((got[0] - full).abs().max()) < 2e-2
+
+
 OPTIONS = {
     "scale": LayerAttention(scale=0.7),
     "window": LayerAttention(window=9),

@@ -21,6 +21,15 @@ def test_pages_have_transposed_keys_and_aligned_memory() -> None:
     assert KvPool.bytes_per_page(2, 2, 16, 4) * 5 == pool.k.nbytes + pool.v.nbytes
 
 
+def test_numbers_may_be_float16_in_half_the_memory() -> None:
+    pool = KvPool(2, 5, 2, 16, 4, dtype=torch.float16)
+    assert pool.k.dtype == pool.v.dtype == torch.float16
+    assert KvPool.bytes_per_page(2, 2, 16, 4, 2) * 5 == pool.k.nbytes + pool.v.nbytes
+    pool.v[:, 1].normal_()
+    pool.copy_slots([(1, 3, 3)])
+    assert torch.equal(pool.v[:, 3, :, :3], pool.v[:, 1, :, :3])
+
+
 def test_a_copy_takes_the_head_of_a_page_in_every_layer_and_nothing_else() -> None:
     pool = noisy_pool()
     k, v = pool.k.clone(), pool.v.clone()

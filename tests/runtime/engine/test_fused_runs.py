@@ -30,7 +30,9 @@ def two_gens(s: ProgramState, pattern: str, last: int, mode: Literal["off", "ver
     s += gen("second", max_tokens=last, ignore_eos=True)
 
 
-def cost(engine: Engine, mode: Literal["off", "verify", "force"], pattern: str = TAILED, last: int = 3) -> tuple[ProgramState, int, int]:
+def cost(
+    engine: Engine, mode: Literal["off", "verify", "force"], pattern: str = TAILED, last: int = 3
+) -> tuple[ProgramState, int, int]:
     """(the state, forwards, tokens computed) of one run with nothing cached."""
     engine.flush_cache()
     before = engine.get_server_info()["runner"]

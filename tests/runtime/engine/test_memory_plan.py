@@ -40,6 +40,14 @@ def test_a_token_takes_keys_and_values_of_all_layers(sizes: ModelSizes) -> None:
     assert any("8 requests of 512 tokens" in line for line in plan.lines())
 
 
+def test_keys_and_values_as_float16_take_half_the_memory(sizes: ModelSizes) -> None:
+    full, half = (plan_for(EngineConfig(kv_cache_dtype=name), sizes, GIB) for name in ("auto", "fp16"))
+    assert half.kv_bytes_per_token * 2 == full.kv_bytes_per_token
+    tight = 1000 * 2 * 4 * 2 * 2 * 16 * 10
+    assert plan_for(EngineConfig(kv_cache_dtype="fp16"), sizes, tight).pool_tokens == 125 * 16
+    assert plan_for(EngineConfig(kv_cache_dtype="fp32"), sizes, tight).pool_tokens == 62 * 16
+
+
 def test_the_share_of_the_memory_sizes_the_pool_up_to_what_can_run(sizes: ModelSizes) -> None:
     token = 2 * 4 * 2 * 2 * 16
     free = 1000 * token * 10  # a tenth holds 1000 tokens, that is 62 pages

@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sglang_lite.errors import CancelledError, KvOutOfMemoryError
-from sglang_lite.request_tree import ForkOp, GenOp, JoinOp, Op, RefOp, SamplingParams, TextOp
+from sglang_lite.request_tree import ForkOp, GenOp, JoinOp, Op, RefOp, RoleEndOp, SamplingParams, TextOp
 from sglang_lite.runtime.executor.fork_prefill import MIN_SHARED_TOKENS
 from sglang_lite.runtime.scheduler.messages import AbortReq, EndLease, FinishReason, ReqOutput, Usage
 from tests.runtime.executor.test_program import Bench
@@ -62,6 +62,19 @@ def test_what_was_computed_for_the_parent_is_not_computed_again() -> None:
     bench.port.answer("r0", "abcd")
     bench.append(*forked()[1:])
     assert [bench.prompt(rid) for rid in ("r1", "r2")] == [f"{SHARED}abcda".encode(), f"{SHARED}abcdb".encode()]
+
+
+def test_what_was_forced_and_not_computed_for_the_parent_is_computed_once_for_all() -> None:
+    bench = Bench()
+    bench.append(TextOp(0, 0, SHARED), GenOp(9, 0, "first", PARAMS))
+    data = b"f" * MIN_SHARED_TOKENS
+    usage = Usage(20, 0, 20, len(data), forced_tokens=len(data), known_len=20)
+    bench.port.handlers["r0"](
+        ReqOutput("r0", tuple(data), data, len(data), finished=FinishReason("stop"), kept_len=len(data), usage=usage)
+    )
+    bench.append(*forked()[1:])
+    assert list(bench.port.requests) == ["r0", "r1"]
+    assert bench.prompt("r1") == SHARED.encode() + data
 
 
 def test_a_failed_prefill_lets_the_children_meet_the_error_themselves() -> None:
@@ -128,3 +141,57 @@ def test_gen_text_gen_computes_only_what_is_new() -> None:
     )
     assert computed == 18 + 1 + 2
     assert [req.is_continuing for req in port.requests.values()] == [False, True]
+
+
+def siblings(*texts: str) -> list[Op]:
+    ops: list[Op] = [TextOp(0, 0, SHARED), ForkOp(1, 0, tuple(range(1, len(texts) + 1)))]
+    for child, text in enumerate(texts, 1):
+        ops += [TextOp(10 * child, child, text), GenOp(10 * child + 1, child, "x", PARAMS.with_(ignore_eos=True))]
+    return ops
+
+
+def test_how_the_childrens_own_texts_begin_alike_is_computed_once_too() -> None:
+    bench = Bench()
+    bench.append(*siblings("propose one", "propose two", "propose on"))
+    assert bench.prompt("r0") == f"{SHARED}propose ".encode()
+    bench.done(10)  # a child's text needs no request
+    end_prefill(bench)
+    assert [bench.prompt(rid) for rid in ("r1", "r2", "r3")] == [
+        f"{SHARED}propose {end}".encode() for end in ("one", "two", "on")
+    ]
+
+
+def test_equal_prompts_leave_each_child_its_last_token() -> None:
+    """Its distribution is wanted, so it is computed by each; with the prefill that is all of it."""
+    computed, port = computed_by(siblings(*["the same words for all"] * 3))
+    prompt = len(SHARED) + len("the same words for all")
+    assert [len(req.input_ids) for req in port.requests.values()] == [prompt - 1, prompt, prompt, prompt]
+    assert computed == prompt - 1 + 3
+
+
+def test_a_child_that_waits_for_a_value_is_not_looked_into() -> None:
+    """What it will say is not known, and may be tokenised together with what stands there already."""
+    bench = Bench()
+    ops = siblings("propose one", "propose two")
+    bench.append(*ops[:2], *ops[4:], ops[2], RefOp(50, 1, 21), ops[3])
+    assert bench.prompt("r0") == SHARED.encode()
+
+
+def test_a_value_that_is_known_at_the_fork_counts_as_text() -> None:
+    bench = Bench()
+    bench.append(TextOp(0, 0, SHARED), GenOp(1, 0, "first", PARAMS))
+    bench.port.answer("r0", "abcd")
+    ops: list[Op] = [ForkOp(2, 0, (1, 2))]
+    for child in (1, 2):
+        ops += [TextOp(10 * child, child, "more on "), RefOp(10 * child + 1, child, 1)]
+        ops += [TextOp(10 * child + 2, child, "!?"[child - 1]), GenOp(10 * child + 3, child, "x", PARAMS)]
+    bench.append(*ops)
+    assert bench.prompt("r1") == f"{SHARED}abcdmore on abcd".encode()
+
+
+def test_a_failed_child_does_not_shorten_what_the_others_share() -> None:
+    bench = Bench()
+    ops = siblings("propose", "propose one", "propose two")
+    bench.append(*ops[:2], RoleEndOp(60, 1), *ops[2:])
+    bench.failed(60)
+    assert bench.prompt("r0") == f"{SHARED}propose ".encode()

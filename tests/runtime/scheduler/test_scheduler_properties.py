@@ -33,7 +33,7 @@ params = st.builds(
     stop=st.lists(st.sampled_from(["a", "ab", "bca", "é", "éa", "dd"]), max_size=2).map(tuple),
     stop_token_ids=st.lists(token, max_size=1).map(tuple),
     no_stop_trim=st.booleans(),
-    jump_forward=st.sampled_from([None, None, "off", "force"]),
+    jump_forward=st.sampled_from(["verify", "verify", "off", "force", "force"]),
 )
 logprobs = st.one_of(
     st.none(),

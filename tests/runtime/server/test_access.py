@@ -11,7 +11,7 @@ from sglang_lite.runtime.server.access import AccessLog, note
 
 def call(app: Any, path: str = "/x", headers: list[tuple[bytes, bytes]] | None = None) -> list[dict[str, Any]]:
     sent: list[dict[str, Any]] = []
-    scope = {"type": "http", "method": "GET", "path": path, "headers": headers or []}
+    scope = {"type": "http", "method": "GET", "path": path, "query_string": b"", "headers": headers or []}
 
     async def run() -> None:
         async def receive() -> dict[str, Any]:
@@ -57,4 +57,5 @@ def test_a_fault_of_ours_is_500_in_json_and_in_the_log(caplog: pytest.LogCapture
     sent = call(broken, "/v1/x")
     assert sent[0]["status"] == 500
     assert b"inside" not in sent[1]["body"]
+    assert dict(sent[0]["headers"])[b"x-request-id"] in sent[1]["body"]
     assert "inside" in caplog.text

@@ -44,9 +44,12 @@ NOW = call("get_time", "{}")
 @pytest.fixture(scope="module")
 def roomy() -> Iterator[tuple[LiveServer, TalkingRunner]]:
     """Prompts with tools are long where each byte is a token."""
-    with talking_engine(context=4096, num_pages=1024) as (engine, runner), split_engine(engine) as split:
-        with live_server(split) as server:
-            yield server, runner
+    with (
+        talking_engine(context=4096, num_pages=1024) as (engine, runner),
+        split_engine(engine) as split,
+        live_server(split) as server,
+    ):
+        yield server, runner
 
 
 @pytest.fixture
@@ -112,9 +115,7 @@ both = pytest.mark.parametrize("stream", [False, True])
 
 @both
 @pytest.mark.parametrize("choice", ["auto", "required", NAMED])
-def test_a_call_is_apart_from_the_text(
-    client: openai.OpenAI, runner: TalkingRunner, choice: Any, stream: bool
-) -> None:
+def test_a_call_is_apart_from_the_text(client: openai.OpenAI, runner: TalkingRunner, choice: Any, stream: bool) -> None:
     runner.replies["Hi"] = ROME
     got = Got(client, stream=stream, tools=[WEATHER, TIME], tool_choice=choice)
     assert got.named == [("get_weather", {"city": "Rome", "days": 3})]
@@ -192,7 +193,9 @@ def test_a_call_that_the_length_cuts(client: openai.OpenAI, runner: TalkingRunne
 def test_some_of_the_tools_may_be_allowed(client: openai.OpenAI, runner: TalkingRunner, stream: bool) -> None:
     runner.replies["Hi"] = call("get_weather", '{"city":"Rome"}')
     tools = {"mode": "required", "tools": [{"type": "function", "function": {"name": "get_time"}}]}
-    got = Got(client, stream=stream, tools=[WEATHER, TIME], tool_choice={"type": "allowed_tools", "allowed_tools": tools})
+    got = Got(
+        client, stream=stream, tools=[WEATHER, TIME], tool_choice={"type": "allowed_tools", "allowed_tools": tools}
+    )
     assert {name for name, _ in got.named} == {"get_time"}
     assert b"get_weather" in runner.prompts[-1], "the prompt shows them all"
 
@@ -301,7 +304,10 @@ NO_SYSTEM = (
 
 
 def test_a_template_without_system_messages_shows_the_schema_all_the_same() -> None:
-    with talking_engine(context=4096, num_pages=1024, template=NO_SYSTEM) as (engine, runner), live_server(engine) as server:
+    with (
+        talking_engine(context=4096, num_pages=1024, template=NO_SYSTEM) as (engine, runner),
+        live_server(engine) as server,
+    ):
         body = {"messages": USER, "response_format": {"type": "json_object"}, "max_tokens": 2}
         assert server.post("/v1/chat/completions", body).status_code == 200
         assert runner.prompts[-1] == b"user\nAnswer with a JSON object and nothing else.\n\nHi\nassistant"
@@ -309,7 +315,10 @@ def test_a_template_without_system_messages_shows_the_schema_all_the_same() -> N
 
 @pytest.fixture(scope="module")
 def thinker() -> Iterator[tuple[LiveServer, TalkingRunner]]:
-    with talking_engine(context=4096, num_pages=1024, template=THINKER) as (engine, runner), live_server(engine) as server:
+    with (
+        talking_engine(context=4096, num_pages=1024, template=THINKER) as (engine, runner),
+        live_server(engine) as server,
+    ):
         yield server, runner
 
 
@@ -371,7 +380,11 @@ def test_tokens_of_thinking_are_counted_and_bounded(thinker: tuple[LiveServer, T
 
 
 def test_a_prompt_may_open_the_thinking() -> None:
-    with talking_engine(context=4096, num_pages=1024, template=OPENER) as (engine, runner), live_server(engine) as server, of(server) as client:
+    with (
+        talking_engine(context=4096, num_pages=1024, template=OPENER) as (engine, runner),
+        live_server(engine) as server,
+        of(server) as client,
+    ):
         runner.replies["Hi"] = "Hm.\n</think>\n\nFine."
         for stream in (False, True):
             got = Got(client, stream=stream)

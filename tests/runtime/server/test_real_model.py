@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import json
 from collections.abc import Iterator
+from typing import Any
 
+import anthropic
+import jsonschema
 import openai
 import pytest
 import torch
@@ -79,3 +83,52 @@ def test_a_stream_equals_the_whole(client: openai.OpenAI) -> None:
     whole = client.chat.completions.create(**asked)  # type: ignore[call-overload]
     stream = client.chat.completions.create(**asked, stream=True)  # type: ignore[call-overload]
     assert "".join(chunk.choices[0].delta.content or "" for chunk in stream) == whole.choices[0].message.content
+
+
+CITIES = {
+    "type": "object",
+    "properties": {"city": {"enum": ["Rome", "Oslo"]}, "days": {"type": "integer", "minimum": 1, "maximum": 9}},
+    "required": ["city", "days"],
+    "additionalProperties": False,
+}
+WEATHER = {"name": "get_weather", "description": "Weather in a city.", "parameters": CITIES}
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "get_weather"}}])
+def test_a_call_has_arguments_of_its_schema(client: openai.OpenAI, choice: Any) -> None:
+    """The embedded model's template knows no tools; it is told of them, and held to them. A stream equals the whole."""
+    asked = {
+        "model": "m",
+        "messages": [{"role": "user", "content": "What will the weather be in Rome for the next three days?"}],
+        "tools": [{"type": "function", "function": WEATHER}],
+        "tool_choice": choice,
+        "parallel_tool_calls": False,
+        "temperature": 0,
+        "max_tokens": 60,
+    }
+    whole = client.chat.completions.create(**asked).choices[0]  # type: ignore[call-overload]
+    (call,) = whole.message.tool_calls
+    jsonschema.validate(json.loads(call.function.arguments), CITIES)
+    assert (whole.finish_reason, whole.message.content, call.function.name) == ("tool_calls", None, "get_weather")
+    arguments = ""
+    for chunk in client.chat.completions.create(**asked, stream=True):  # type: ignore[call-overload]
+        for piece in chunk.choices[0].delta.tool_calls or []:
+            arguments += piece.function.arguments or ""
+    assert arguments == call.function.arguments
+
+
+def test_a_schema_holds_the_model_in_all_three_apis(client: openai.OpenAI, real: LiveServer) -> None:
+    messages = [{"role": "user", "content": "A city and some days."}]
+    form = {"type": "json_schema", "json_schema": {"name": "n", "schema": CITIES, "strict": True}}
+    chat = client.chat.completions.create(model="m", messages=messages, response_format=form, max_tokens=60)  # type: ignore[call-overload]
+    jsonschema.validate(json.loads(chat.choices[0].message.content), CITIES)
+    text = {"format": {"type": "json_schema", "name": "n", "schema": CITIES, "strict": True}}
+    response = client.responses.create(model="m", input="A city and some days.", text=text, max_output_tokens=60)  # type: ignore[arg-type]
+    jsonschema.validate(json.loads(response.output_text), CITIES)
+    with anthropic.Anthropic(base_url=real.url, api_key="none", max_retries=0) as other:
+        tool = {"name": "get_weather", "input_schema": CITIES}
+        message = other.messages.create(  # type: ignore[call-overload]
+            model="m", messages=messages, tools=[tool], tool_choice={"type": "any"}, max_tokens=60
+        )
+        assert message.stop_reason in ("tool_use", "max_tokens")
+        jsonschema.validate(message.content[0].input, CITIES)

@@ -37,9 +37,12 @@ TIME = {
 
 @pytest.fixture(scope="module")
 def roomy() -> Iterator[tuple[LiveServer, TalkingRunner]]:
-    with talking_engine(context=4096, num_pages=1024, template=THINKER) as (engine, runner):
-        with split_engine(engine) as split, live_server(split) as server:
-            yield server, runner
+    with (
+        talking_engine(context=4096, num_pages=1024, template=THINKER) as (engine, runner),
+        split_engine(engine) as split,
+        live_server(split) as server,
+    ):
+        yield server, runner
 
 
 @pytest.fixture
@@ -116,7 +119,7 @@ def test_calls_are_items_of_their_own(client: openai.OpenAI, runner: TalkingRunn
 
 @both
 def test_a_tool_that_is_named_is_called(client: openai.OpenAI, runner: TalkingRunner, stream: bool) -> None:
-    runner.replies["Hi"] = NOW
+    runner.replies["Hi"] = f"<think></think>{NOW}"
     choice = {"type": "function", "name": "get_time"}
     (item,) = whole(client, stream=stream, tools=[WEATHER, TIME], tool_choice=choice).output
     assert (item.type, item.name, item.arguments, item.status) == ("function_call", "get_time", "{}", "completed")
@@ -136,7 +139,8 @@ def test_a_dialogue_goes_on_from_its_items(client: openai.OpenAI, runner: Talkin
     again = client.responses.create(model="m", input=items, tools=[WEATHER])  # type: ignore[list-item]
     assert again.output_text == "It rains."
     prompt = runner.prompts[-1].decode()
-    assert 'assistant\nI look.\n<tool_call>\n{"name": "get_weather", "arguments": {"city": "Rome", "days": 3}}' in prompt
+    assert '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Rome", "days": 3}}\n</tool_call>' in prompt
+    assert "I look." in prompt
     assert "<tool_response>\nrain\n</tool_response>" in prompt
 
 

@@ -210,7 +210,7 @@ class Asker:
             else:
                 decision = choice_scoring.token_length_normalized(rows_of(rows))
             chosen = op.choices[decision.index]
-            return Answered(chosen, chosen, {**meta, **score_meta(means, rows), **decision.meta})
+            return Answered(chosen, chosen, {**decision.meta, **meta, **score_meta(means, rows)})
         form = choice_form(op.choices)
         params = SamplingParams(temperature=0.0, max_new_tokens=max(len(c.encode()) for c in op.choices) + 16)
         return await self._held(self._request(op, params, contents, seed, form), form, params, None)

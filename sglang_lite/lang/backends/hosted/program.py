@@ -121,7 +121,6 @@ class HostedProgram:
 
     def stop(self) -> None:
         """The backend was shut down: everything open fails, and what comes later."""
-
         error = EngineStoppedError("running on a hosted API: its backend was shut down")
         self._loop.call(lambda: self._end(None, error))
 

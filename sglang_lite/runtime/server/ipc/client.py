@@ -213,16 +213,16 @@ class EngineClient:
         """End requests that nobody waits for."""
         self.send(ipc.Abort(list(rids), is_silent=True))
 
-    def open_program(self, sink: EventSink, *, seed: int | None = None) -> RemoteProgram:
+    def open_program(self, sink: EventSink, *, seed: int | None = None, cache_salt: str = "") -> RemoteProgram:
         """Start a program whose events go to `sink`, on the reading thread."""
         with self._lock:
             self._check_alive()
             number = next(self._numbers)
             program = self._programs[number] = RemoteProgram(self, number, sink)
-        self._send(ipc.OpenProgram(number, seed))
+        self._send(ipc.OpenProgram(number, seed, cache_salt))
         return program
 
-    def open_rows(self, tree: RequestTree, rows: Sequence[TreeRow]) -> list[RemoteProgram]:
+    def open_rows(self, tree: RequestTree, rows: Sequence[TreeRow], *, cache_salt: str = "") -> list[RemoteProgram]:
         """Start a program for each row of arguments of `tree`, by one message (see `request_tree.RowsBackend`)."""
         with self._lock:
             self._check_alive()
@@ -231,7 +231,8 @@ class EngineClient:
             if tree.ops:
                 self._programs.update(opened)
         arguments = [dict(row.arguments) for row in rows]
-        self._send(ipc.OpenRows(list(programs), tree.to_json(), arguments, [row.seed for row in rows]))
+        seeds = [row.seed for row in rows]
+        self._send(ipc.OpenRows(list(programs), tree.to_json(), arguments, seeds, cache_salt))
         return list(opened.values())
 
     def check(self, tree: RequestTree) -> list[Finding]:

@@ -128,13 +128,13 @@ class EngineHost:
         """A function of the engine by name."""
         return self._client().call(name, **arguments)
 
-    def open_program(self, sink: EventSink, *, seed: int | None = None) -> Program:
+    def open_program(self, sink: EventSink, *, seed: int | None = None, cache_salt: str = "") -> Program:
         """As `Engine.open_program`."""
-        return self._client().open_program(sink, seed=seed)
+        return self._client().open_program(sink, seed=seed, cache_salt=cache_salt)
 
-    def open_rows(self, tree: RequestTree, rows: Sequence[TreeRow]) -> Sequence[Program]:
+    def open_rows(self, tree: RequestTree, rows: Sequence[TreeRow], *, cache_salt: str = "") -> Sequence[Program]:
         """As `Engine.open_rows`."""
-        return self._client().open_rows(tree, rows)
+        return self._client().open_rows(tree, rows, cache_salt=cache_salt)
 
     def check(self, tree: RequestTree) -> list[Finding]:
         """As `Engine.check`."""

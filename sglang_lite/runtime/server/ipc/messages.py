@@ -54,6 +54,7 @@ class OpenProgram(Message, frozen=True):
 
     program: int
     seed: int | None
+    cache_salt: str = ""
 
 
 class OpenRows(Message, frozen=True):
@@ -66,6 +67,7 @@ class OpenRows(Message, frozen=True):
     tree: dict[str, Any]
     arguments: list[dict[str, str]]
     seeds: list[int | None]
+    cache_salt: str = ""
 
 
 class AppendOps(Message, frozen=True):

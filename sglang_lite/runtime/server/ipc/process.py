@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sglang_lite import env
 from sglang_lite.errors import EngineStoppedError, SglangLiteError
 from sglang_lite.op_json import error_from_json
+from sglang_lite.runtime.engine.cache_folder import cache_folder
 from sglang_lite.runtime.model.gguf_file import GgufFile
 from sglang_lite.runtime.server.ipc import messages as ipc
 from sglang_lite.runtime.server.ipc.channel import Channel
@@ -148,4 +148,4 @@ class SchedulerProcess:
 
 def load_model_tokenizer(path: str) -> Tokenizer:
     """The tokenizer of a model that a scheduler has loaded. The scheduler has prepared it on disk, so that this reads one file; else it is made from the model again."""
-    return load_tokenizer(Path(path), env.cache_dir(), lambda model: GgufFile(model).metadata)
+    return load_tokenizer(Path(path), cache_folder(), lambda model: GgufFile(model).metadata)

@@ -44,11 +44,11 @@ class HostedEngine(Protocol):
         """End requests that nobody waits for."""
         ...
 
-    def open_program(self, sink: EventSink, *, seed: int | None = None) -> Program:
+    def open_program(self, sink: EventSink, *, seed: int | None = None, cache_salt: str = "") -> Program:
         """Start a program."""
         ...
 
-    def open_rows(self, tree: RequestTree, rows: list[TreeRow]) -> list[Program]:
+    def open_rows(self, tree: RequestTree, rows: list[TreeRow], *, cache_salt: str = "") -> list[Program]:
         """Start a program for each row of arguments."""
         ...
 
@@ -159,8 +159,8 @@ class Worker:
 
     def _take_for_program(self, message: ipc.ToScheduler) -> None:
         match message:
-            case ipc.OpenProgram(program=number, seed=seed):
-                self._programs[number] = self._engine.open_program(self._sink(number), seed=seed)
+            case ipc.OpenProgram(program=number, seed=seed, cache_salt=salt):
+                self._programs[number] = self._engine.open_program(self._sink(number), seed=seed, cache_salt=salt)
             case ipc.OpenRows():
                 self._open_rows(message)
             case ipc.AppendOps(program=number, ops=ops):
@@ -181,7 +181,7 @@ class Worker:
             TreeRow(arguments, self._sink(number), seed)
             for number, arguments, seed in zip(message.programs, message.arguments, message.seeds, strict=True)
         ]
-        opened = self._engine.open_rows(RequestTree.from_json(message.tree), rows)
+        opened = self._engine.open_rows(RequestTree.from_json(message.tree), rows, cache_salt=message.cache_salt)
         self._programs.update(zip(message.programs, opened, strict=True))
 
     def _generate(self, message: ipc.Generate) -> None:

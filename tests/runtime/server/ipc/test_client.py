@@ -65,7 +65,7 @@ def test_replies_are_the_engines_own(both: tuple[EngineClient, Engine, TalkingRu
     engine.generate(**inputs)  # both find the prompts in the cache
     mine = asyncio.run(_whole(client, inputs))
     assert plain(mine) == plain(engine.generate(**inputs))
-    assert client.num_open == 0
+    wait_until(lambda: client.num_open == 0)
 
 
 async def _whole(client: EngineClient, inputs: dict[str, Any]) -> Any:
@@ -267,6 +267,21 @@ def test_a_closed_program_can_still_be_cancelled(both: tuple[EngineClient, Engin
         gate.release(1000)
     wait_until(lambda: client.num_open == 0)
     assert [type(event.error) for event in events if isinstance(event, OpFailed)] == [CancelledError]
+
+
+def test_rows_with_another_salt_share_no_prefix(both: tuple[EngineClient, Engine, TalkingRunner]) -> None:
+    client, _, runner = both
+    runner.replies["say the same long text again"] = "Yes"
+
+    def cached(salt: str) -> int:
+        events: list[Event] = []
+        (program,) = client.open_rows(
+            _tree(), [TreeRow({"what": "the same long text again"}, events.append)], cache_salt=salt
+        )
+        wait_until(lambda: program.is_over)
+        return next(e.meta["cached_tokens"] for e in events if isinstance(e, OpDone) and e.op == 2)
+
+    assert [cached(salt) > 0 for salt in ("one", "one", "two")] == [False, True, False]
 
 
 def test_a_tree_is_checked_there(both: tuple[EngineClient, Engine, TalkingRunner]) -> None:

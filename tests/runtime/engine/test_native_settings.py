@@ -1,0 +1,53 @@
+"""Settings of the native step on the real model: float16 keys, guesses from earlier text. The outputs hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sglang_lite.runtime.engine.engine import Engine
+
+pytestmark = [pytest.mark.model, pytest.mark.native]
+
+PROMPTS = [
+    "List: one apple, two pears, one apple, two pears, one apple,",
+    "Water boils at a hundred degrees. Water boils at",
+]
+GREEDY = {"temperature": 0.0, "max_new_tokens": 40, "ignore_eos": True}
+
+
+def outputs(**settings: Any) -> tuple[list[Any], dict[str, Any]]:
+    with Engine(max_total_tokens=1024, num_threads=1, **settings) as engine:
+        assert engine.get_server_info()["executor"] == "native"
+        return engine.generate(PROMPTS, GREEDY, return_logprob=True), engine.get_server_info()
+
+
+@pytest.fixture(scope="module")
+def plain() -> tuple[list[Any], dict[str, Any]]:
+    return outputs()
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_guesses_from_earlier_text_leave_greedy_output_as_it_is(plain: Any, overlap: bool) -> None:
+    """Tokens and log-probabilities to the bit, and some guesses stood."""
+    got, info = outputs(speculative_algorithm="NGRAM", disable_overlap_schedule=not overlap)
+    for one, other in zip(got, plain[0], strict=True):
+        assert one["output_ids"] == other["output_ids"]
+        assert one["meta_info"]["output_token_logprobs"] == other["meta_info"]["output_token_logprobs"]
+    assert info["statistics"]["speculated_tokens"] > 0
+
+
+def test_float16_keys_take_half_the_memory_and_change_little(plain: Any) -> None:
+    got, info = outputs(kv_cache_dtype="fp16")
+    assert info["kv_bytes"] * 2 == plain[1]["kv_bytes"]
+    for one, other in zip(got, plain[0], strict=True):
+        ours, theirs = (np.array([entry[0] for entry in r["meta_info"]["output_token_logprobs"]]) for r in (one, other))
+        same = 1 + next(
+            (i for i, (a, b) in enumerate(zip(one["output_ids"], other["output_ids"], strict=True)) if a != b),
+            len(ours) - 1,
+        )
+        assert same >= 5
+        assert np.abs(ours[:same] - theirs[:same]).max() < 0.5
+        assert not np.array_equal(ours, theirs)
