@@ -91,7 +91,8 @@ def _ratio(figures: Mapping[str, Any]) -> str:
 def _heading(environment: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in environment["versions"].items() if version)
     commit = (environment.get("commit") or "unknown")[:12]
+    server = f"; llama-server {told}" if (told := environment.get("llama_server")) else ""
     return (
         f"{environment['processor']}, {settings['threads']} threads, {settings['rounds']} rounds, commit {commit}, "
-        f"{environment.get('date', '')}. Python {environment['python']}, {versions}."
+        f"{environment.get('date', '')}. Python {environment['python']}, {versions}{server}."
     )

@@ -17,13 +17,18 @@ MAX_INSTANCE_ATTRIBUTES = 25
 
 # Each entry: "path" or "path:Name", the number it has now, and the reason. An entry may shrink or go; it never grows.
 LONG_FILES: dict[str, tuple[int, str]] = {}
-LONG_FUNCTIONS: dict[str, tuple[int, str]] = {}
+LONG_FUNCTIONS: dict[str, tuple[int, str]] = {
+    "sglang_lite/lang/api.py:gen": (90, "arguments, each under the name that users know, one a line with its own"),
+}
 LARGE_CLASSES: dict[str, tuple[int, str]] = {
+    "sglang_lite/runtime/server/config.py:ServerConfig": (29, "settings, each under the name that users know"),
     "sglang_lite/runtime/config.py:EngineConfig": (30, "settings, each under the name that users know"),
+    "sglang_lite/runtime/server/responses_input.py:ResponsesBody": (42, "fields of a request, each under the name that clients send"),
     "sglang_lite/runtime/server/openai_schemas.py:SamplingBody": (
         28,
         "fields of a request, each under the name that clients send",
     ),
+    "sglang_lite/lang/ir.py:SglGen": (26, "the arguments of gen, each under the name that users know"),
     "sglang_lite/sampling_params.py:SamplingParams": (28, "parameters, each under the name that users know"),
 }
 
@@ -79,6 +84,7 @@ WITHOUT_MIRROR: dict[str, str] = {
     "sglang_lite/kernels/reference/store_kv.py": "kernels/cpu/test_paged_attention.py",
     "sglang_lite/kernels/cpu/warmup.py": "kernels/cpu/test_jit.py",
     "sglang_lite/kernels/reference/sampling.py": "kernels/test_sampling.py",
+    "sglang_lite/kernels/reference/token_mask.py": "kernels/cpu/test_token_mask.py",
     "sglang_lite/runtime/engine/build.py": "runtime/engine/test_engine.py",
     "sglang_lite/runtime/engine/reply.py": "runtime/engine/test_engine.py",
     "sglang_lite/runtime/execution/answers.py": "runtime/execution/test_model_runner.py",
@@ -128,6 +134,7 @@ MAY_IMPORT_LATE: dict[str, str] = {
     "sglang_lite/runtime/engine/model_executor.py": "Numba's cache folder must be named before the kernels are imported",
     "sglang_lite/runtime/engine/tree_check.py": "Numba and its compiling: only when a grammar is checked",
     "sglang_lite/runtime/server/ipc/worker.py": "torch: after the channel is there, and only in that process",
+    "sglang_lite/runtime/execution/sampler.py": "Numba's cache folder must be named before the kernels are imported",
     "sglang_lite/runtime/execution/grammar_backend.py": "Numba and its compiling: only when a grammar is used",
 }
 

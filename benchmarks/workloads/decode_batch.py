@@ -22,6 +22,7 @@ class DecodeBatch(Workload):
     title: ClassVar[str] = "decode, batch 16"
     unit: ClassVar[str] = "tok/s"
     slots: ClassVar[tuple[int, ...]] = (16, 8)
+    limit_s: ClassVar[float] = 80.0
     goals: ClassVar[Mapping[str, tuple[float, float]]] = {Q4_1: (1.5, 2.5), Q4_0: (1.2, 2.0), HF: (4.0, 7.0)}
 
     rows: int = 16

@@ -27,7 +27,7 @@ class FewShotSelect(ProgramWorkload):
     code: ClassVar[str] = "W5"
     title: ClassVar[str] = "few-shot select"
     unit: ClassVar[str] = "selects/s"
-    limit_s: ClassVar[float] = 120.0
+    limit_s: ClassVar[float] = 110.0
     goals: ClassVar[Mapping[str, tuple[float, float]]] = {Q4_1: (2.5, 6.0), Q4_0: (2.5, 6.0)}
 
     texts: int = 64

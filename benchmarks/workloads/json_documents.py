@@ -41,6 +41,7 @@ class JsonDocuments(Workload):
     title: ClassVar[str] = "JSON documents"
     unit: ClassVar[str] = "documents/s"
     slots: ClassVar[tuple[int, ...]] = (1, 4, 8)
+    limit_s: ClassVar[float] = 70.0
     goals: ClassVar[Mapping[str, tuple[float, float]]] = {Q4_1: (1.5, 4.0), Q4_0: (1.5, 4.0)}
 
     documents: int = 8

@@ -19,6 +19,7 @@ class Prefill(Workload):
     title: ClassVar[str] = "prefill, 512 and 1024 tokens"
     unit: ClassVar[str] = "tok/s"
     slots: ClassVar[tuple[int, ...]] = (1,)
+    limit_s: ClassVar[float] = 80.0
     goals: ClassVar[Mapping[str, tuple[float, float]]] = {Q4_1: (1.5, 4.0), Q4_0: (1.0, 2.0), HF: (1.2, 2.2)}
 
     lengths: tuple[int, ...] = (512, 1024)

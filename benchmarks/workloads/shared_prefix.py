@@ -21,7 +21,7 @@ class SharedPrefix(Workload):
     code: ClassVar[str] = "W4"
     title: ClassVar[str] = "shared prefix"
     unit: ClassVar[str] = "requests/s"
-    limit_s: ClassVar[float] = 150.0
+    limit_s: ClassVar[float] = 140.0
     goals: ClassVar[Mapping[str, tuple[float, float]]] = {Q4_1: (2.0, 6.0), Q4_0: (2.0, 6.0)}
 
     requests: int = 32

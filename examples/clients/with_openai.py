@@ -30,7 +30,7 @@ def run(url: str) -> tuple[str, str]:
             parallel_tool_calls=False,
             max_tokens=60,
         )
-    (call,) = called.choices[0].message.tool_calls or ()
+    call = (called.choices[0].message.tool_calls or [])[0]
     assert call.type == "function"
     return done.choices[0].message.content or "", call.function.arguments
 

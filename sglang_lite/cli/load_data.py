@@ -13,10 +13,38 @@ from sglang_lite.errors import RequestError
 Body = dict[str, Any]
 """Of `/v1/chat/completions` where it has `messages`, else of `/v1/completions`; without `model` and `stream`."""
 
-_WORDS = (
-    "river stone lamp garden winter letter market bridge signal copper harbor meadow engine window paper silver mountain "
-    "thunder kettle compass orchard village candle anchor velvet tunnel feather granite lantern saddle"
-).split()
+_WORDS = [
+    "river",
+    "stone",
+    "lamp",
+    "garden",
+    "winter",
+    "letter",
+    "market",
+    "bridge",
+    "signal",
+    "copper",
+    "harbor",
+    "meadow",
+    "engine",
+    "window",
+    "paper",
+    "silver",
+    "mountain",
+    "thunder",
+    "kettle",
+    "compass",
+    "orchard",
+    "village",
+    "candle",
+    "anchor",
+    "velvet",
+    "tunnel",
+    "feather",
+    "granite",
+    "lantern",
+    "saddle",
+]
 _PREFIX_WORDS = 300
 _GROUP = 8
 """Requests that share a beginning."""

@@ -71,7 +71,7 @@ class Signal:
     def wait_for(self, is_true: Callable[[], bool]) -> None:
         """Wait until `is_true()`, which is asked under the lock. Ctrl-C ends the wait and cancels the program.
 
-        The thread is woken once it is true, and not by what else changes.
+        The thread is woken once it is true (or raises, as this does then), and not by what else changes.
         """
         with self.changed:
             if is_true():
@@ -81,11 +81,17 @@ class Signal:
         woken = threading.Lock()
         woken.acquire()
         was_woken = False
+        failure: Exception | None = None
 
         def wake() -> None:
-            nonlocal was_woken
-            if not was_woken and is_true():
-                was_woken = True
+            nonlocal was_woken, failure
+            if was_woken:
+                return
+            try:
+                was_woken = is_true()
+            except Exception as error:  # noqa: BLE001 - whoever waits asked, and gets it, not the thread that notifies
+                was_woken, failure = True, error
+            if was_woken:
                 woken.release()
 
         stop = self.listen(wake)
@@ -95,6 +101,8 @@ class Signal:
                 wake()
             with shared_pool.waiting():
                 _wait_for_lock(woken)
+            if failure is not None:
+                raise failure
         except KeyboardInterrupt:
             self._on_interrupt()
             raise

@@ -36,7 +36,11 @@ class SpeculatingBackend(Protocol):
 
 
 def _speculates(backend: Backend) -> TypeGuard[SpeculatingBackend]:
-    return hasattr(backend, "with_speculation")  # a tenth of what asking a runtime protocol costs, for each row
+    return issubclass(type(backend), SpeculatingBackend)  # remembered, which `isinstance` of a protocol is not
+
+
+def _knows_chats(backend: Backend) -> TypeGuard[ChatBackend]:
+    return issubclass(type(backend), ChatBackend)
 
 
 def speculating(backend: Backend, num_tokens: int | None) -> Backend:
@@ -85,8 +89,9 @@ class Call:
         """
         seed = self.options.seed if seed is None else seed
         session = Session(self.backend, self.label, self.options, stream=stream, seed=seed)
-        ask = getattr(self.backend, ChatBackend.chat_format.__name__, None)
-        defaults = self.defaults if ask is None else replace(self.defaults, chat=ask())
+        defaults = self.defaults
+        if _knows_chats(self.backend):
+            defaults = replace(defaults, chat=self.backend.chat_format())
         return ProgramState(Branch(session, 0, defaults), is_outer=True)
 
     def run_body(self, outer: ProgramState) -> None:

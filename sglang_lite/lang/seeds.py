@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from sglang_lite.request_tree import Program
+from sglang_lite.request_tree import Program, SeededProgram
 
 
 def row_seed(seed: int | None, row: int) -> int | None:
@@ -19,7 +19,9 @@ def nested_seed(seed: int | None, number: int) -> int | None:
 
 def seed_of(program: Program, given: int | None) -> int | None:
     """The seed of a program that was opened with `given`: where that is None, the one that its backend drew."""
-    return getattr(program, "seed", None) if given is None else given
+    if given is None and isinstance(program, SeededProgram):
+        return program.seed
+    return given
 
 
 def _derived(seed: int | None, place: str) -> int | None:

@@ -67,7 +67,7 @@ class TurnTaker(Protocol):
 
 
 def _takes_turns(program: object) -> bool:
-    return bool(getattr(program, "waits_for_turns", False))  # asked for each op: no look at a runtime protocol
+    return isinstance(program, TurnTaker) and program.waits_for_turns
 
 
 class Session:
@@ -158,7 +158,7 @@ class Session:
             if isinstance(future.op, GenOp) and future.op.hold and not future.has_ended:
                 self._questions.held.add(future.op.id)
             self.signal.notify()
-        is_due = self._had_wait and not _takes_turns(self._program) and isinstance(future.op, GenOp | SelectOp)
+        is_due = self._had_wait and isinstance(future.op, GenOp | SelectOp) and not _takes_turns(self._program)
         if self.is_streaming or is_due:
             self.flush()
         return future

@@ -195,7 +195,7 @@ def waits_for_a_program(thread: int) -> bool:
     while frame is not None:
         names.append(frame.f_code.co_qualname)
         frame = frame.f_back
-    return "Signal.wait_for" in names and names[0] == "Condition.wait"
+    return "Signal.wait_for" in names and names[0] == "_wait_for_lock"
 
 
 def interrupt_when(is_true: Callable[[], Any]) -> None:

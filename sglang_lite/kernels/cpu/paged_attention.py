@@ -344,16 +344,11 @@ def paged_attention(
     positions = max(1, TILE_ROWS // group)
     max_rows = positions * group
     # Scratch: scores, scaled queries, sums, running maxima, running totals, gathered keys.
-    scores = scratch[: max_rows * BLOCK].reshape(max_rows, BLOCK)
-    used = max_rows * BLOCK
-    queries = scratch[used : used + max_rows * depth].reshape(max_rows, depth)
-    used += max_rows * depth
-    sums = scratch[used : used + max_rows * depth].reshape(max_rows, depth)
-    used += max_rows * depth
-    maxima = scratch[used : used + max_rows]
-    totals = scratch[used + max_rows : used + 2 * max_rows]
-    used += 2 * max_rows
-    gathered = scratch[used : used + LANES * depth].reshape(depth, LANES)
+    size = max_rows * depth
+    scores, rest = scratch[: max_rows * BLOCK].reshape(max_rows, BLOCK), scratch[max_rows * BLOCK :]
+    queries, sums = rest[:size].reshape(max_rows, depth), rest[size : 2 * size].reshape(max_rows, depth)
+    maxima, totals = rest[2 * size : 2 * size + max_rows], rest[2 * size + max_rows : 2 * size + 2 * max_rows]
+    gathered = rest[2 * size + 2 * max_rows :][: LANES * depth].reshape(depth, LANES)
 
     for tile in range(tiles.shape[0]):
         kv_head, first = np.int64(tiles[tile, KV_HEAD]), np.int64(tiles[tile, FIRST])

@@ -80,7 +80,7 @@ class Committer:
         """End a request wherever it is outside the queue: its memory is free, its one terminal message is due."""
         assert req.finished_reason is None, f"request {req.rid!r} ends twice, first by {req.finished_reason}"
         if req.hold is not None:
-            req.computed_len = req.hold.committed_len
+            req.counts.known_len = req.hold.committed_len
             self._live.drop(req, keep_prefix=reason.error is None)
         req.finished_reason = reason
         self._emit(req, news)

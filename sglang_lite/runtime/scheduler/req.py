@@ -33,13 +33,15 @@ class ReqCounts:
     """What a request cost.
 
     `cached_tokens`: found at its first admission; None before. `computed_tokens`: of its prompt, recomputation included.
-    `evicted_pages`: pages of the cache that were given up for what it has held and let go of.
+    `evicted_pages`: pages of the cache that were given up for what it has held and let go of. `known_len`: at its end, how many
+    of its leading tokens had KV.
     """
 
     cached_tokens: int | None = None
     computed_tokens: int = 0
     retractions: int = 0
     evicted_pages: int = 0
+    known_len: int = 0
 
 
 class Req:
@@ -65,7 +67,6 @@ class Req:
         num_pending: output tokens that rows in flight will give.
         fill_len: tokens known when it was admitted; up to there it is prefilling.
         input_logprobs: of the prompt positions from `logprob.start_len` on, as far as they are computed.
-        computed_len: at its end, how many of its leading tokens have KV; the rest was not needed any more.
         num_drafted: guessed tokens in the row in flight; they are among `num_pending` and `planned_len`, which are upper
             bounds while it is not 0.
         jump: how it treats forced tokens.
@@ -99,7 +100,6 @@ class Req:
         self.planned_len = 0
         self.num_pending = 0
         self.num_drafted = 0
-        self.computed_len = 0
         self.jump = jump or JumpState("off")
         self.sent_tokens = 0
         self.input_logprobs: list[TokenLogprob] = []
@@ -228,5 +228,5 @@ class Req:
             forced_tokens=self.jump.num_kept,
             retractions=self.counts.retractions,
             evicted_pages=self.counts.evicted_pages,
-            known_len=self.computed_len,
+            known_len=self.counts.known_len,
         )

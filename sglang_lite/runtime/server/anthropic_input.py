@@ -48,7 +48,7 @@ class CountBody(Body):
             RequestError: a field is wrong or would lose its meaning, by its place.
         """
         for name, why in REFUSED_FIELDS.items():
-            if getattr(self, name, None) not in (None, False, [], {}, ""):
+            if name in type(self).model_fields and getattr(self, name) not in (None, False, [], {}, ""):
                 raise UnsupportedError(f"reading the request: {name} is not supported: {why}")
         if not self.messages:
             raise FieldError("reading the request: messages is empty, expected at least one", "messages")

@@ -39,3 +39,12 @@ def test_rules_that_need_each_other_live_if_one_can_end() -> None:
     found = without_dead_rules(alternate([Ref("d"), Ref("a")]), rules)
     assert set(found.rules) == {"a", "b", "c"}
     assert found.start == Ref("a")
+
+
+def test_a_rule_is_looked_at_again_when_what_it_needs_turns_out_to_live() -> None:
+    lists: dict[str, Node] = {
+        "x": alternate([concat([A, Ref("x")]), concat([A, Ref("y")])]),
+        "y": alternate([concat([A, Ref("y")]), A]),
+    }
+    for start in (alternate([Ref("x"), Ref("y")]), alternate([Ref("y"), Ref("x")])):
+        assert set(without_dead_rules(start, lists).rules) == {"x", "y"}

@@ -247,7 +247,8 @@ def test_rows_run_one_by_one(made: Made) -> None:
     for op in (TextOp(0, 0, "Q: "), ArgOp(1, 0, "q"), GenOp(2, 0, "x", params)):
         tree.add(op)
     events: list[list[Any]] = [[], []]
-    made[3].open_rows(tree, [TreeRow({"q": "a"}, events[0].append), TreeRow({}, events[1].append)])
+    programs = made[3].open_rows(tree, [TreeRow({"q": "a"}, events[0].append), TreeRow({}, events[1].append)])
     wait_until(lambda: all(len(one) == 3 for one in events))
     assert [type(one[-1]) for one in events] == [OpDone, OpFailed]
     assert events[0][-1].text == "Hello there."
+    assert len(programs) == 2  # held by whoever opened them, as a batch does

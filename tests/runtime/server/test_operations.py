@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -105,18 +106,23 @@ def test_admin_keys_alone_leave_the_other_routes_open(tmp_path: Path) -> None:
 
 
 def test_all_requests_can_be_aborted() -> None:
+    """Steps are let through one by one while the test waits, so that neither request ends by itself."""
     with talking_engine() as (engine, runner), split_engine(engine) as client, live_server(client) as server:
-        runner.gate = threading.Semaphore(0)
+        gate = runner.gate = threading.Semaphore(0)
         endless = {"text": "Hi", "sampling_params": {"max_new_tokens": 400, "ignore_eos": True}}
-        with ThreadPoolExecutor(2) as pool:
+
+        def after_a_step(is_true: Callable[[], bool]) -> bool:
+            gate.release()
+            return is_true()
+
+        with ThreadPoolExecutor(3) as pool:
             waiting = [pool.submit(server.post, "/generate", endless) for _ in range(2)]
-            wait_until(lambda: len(engine._core._handlers) == 2)
-            with ThreadPoolExecutor(1) as other:
-                aborting = other.submit(server.post, "/abort_request", {"abort_all": True})
-                while not aborting.done():
-                    runner.gate.release()
-                    threading.Event().wait(0.01)
+            try:
+                wait_until(lambda: after_a_step(lambda: engine._core.scheduler.statistics().running == 2))
+                aborting = pool.submit(server.post, "/abort_request", {"abort_all": True})
+                wait_until(lambda: after_a_step(aborting.done))
+            finally:
+                gate.release(1000)
             assert aborting.result().json() == {"aborted": 2}
-            runner.gate.release(20)
             for one in waiting:
                 assert one.result().json()["meta_info"]["finish_reason"]["type"] == "abort"

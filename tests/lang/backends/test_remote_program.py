@@ -11,9 +11,6 @@ import pytest
 
 import sglang_lite as sgl
 from sglang_lite.errors import ExecutionError
-from sglang_lite.lang.backends import retries
-from sglang_lite.lang.backends.http_client import Answer, RefusedError, UnreachableError
-from sglang_lite.lang.backends.retries import Patience, Retries
 from sglang_lite.request_tree import ArgOp, GenOp, OpDone, RequestTree, SamplingParams, TextOp, TreeRow
 from sglang_lite.runtime.engine.engine import Engine
 from tests.support.live_server import LiveServer, live_server, wait_until
@@ -38,7 +35,12 @@ def pair() -> Iterator[Pair]:
             servers.append(stack.enter_context(live_server(engine)))
             engine_of[servers[-1].url] = engine
             runners.append(runner)
-        yield stack.enter_context(proxy(servers[0].url)), servers, runners
+        with proxy(servers[0].url) as made:
+            yield made, servers, runners
+        for server in servers:  # once it answers, it has taken all connections of before, and can close them
+            wait_until(
+                lambda server=server: server.http.get("/livez").status_code > 0 and server.app.log.in_flight == 0
+            )
 
 
 def endpoint(made: Proxy, **settings: Any) -> sgl.RuntimeEndpoint:
@@ -241,49 +243,9 @@ def test_rows_go_on_from_what_is_done_when_their_server_is_lost(pair: Pair) -> N
     assert [[(e.op, e.text) for e in one if isinstance(e, OpDone)][2:] for one in events] == [
         [(2, "one"), (3, " then "), (4, "two")]
     ] * 2
-    assert second.prompts == [b"Q row 0one then ", b"Q row 1one then "]
+    assert set(second.prompts) == {b"Q row 0one then ", b"Q row 1one then "}
     first.gate.release(1000)
     backend.shutdown()
-
-
-def test_patience_ends_and_an_answer_of_any_kind_renews_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a clock of the test's: pauses double to their limit, 503 gets longer, a full server is waited for without end."""
-    clock = [0.0]
-
-    class Loop:
-        def time(self) -> float:
-            return clock[0]
-
-    monkeypatch.setattr(retries.asyncio, "get_running_loop", Loop)
-    tries = Retries(Patience(total_s=10.0, first_s=1.0, most_s=4.0, busy_times=2, max_vain=3))
-    gone = UnreachableError("gone")
-    pauses: list[float] = []
-    for _ in range(3):
-        tries.broke(gone)
-        pauses.append(tries.pause_s)
-        clock[0] += tries.pause_s
-    assert pauses == [1.0, 2.0, 4.0]
-    with pytest.raises(ExecutionError, match="tried 4 times in 7 s"):
-        tries.broke(gone)
-    tries.heard(is_new=False)
-    busy = RefusedError(Answer(503, {"retry-after": "3"}, b"loading"))
-    tries.broke(busy)
-    assert tries.pause_s == 3.0
-    clock[0] += 15
-    tries.broke(busy)
-    clock[0] += 500
-    tries.broke(RefusedError(Answer(503, {}, b'{"code": "too_many_programs"}')))
-    with pytest.raises(ExecutionError):
-        tries.broke(busy)
-    tries.heard(is_new=True)
-    for _ in range(3):
-        tries.opened()
-    with pytest.raises(ExecutionError, match="it may be what ends it"):
-        tries.broke(gone)
-    tries.heard(is_new=True)
-    forgot = RefusedError(Answer(404, {}, b""))
-    tries.broke(forgot)
-    assert tries.pause_s == 0.0
 
 
 def test_a_stream_that_says_nothing_for_long_is_taken_up_again(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
