@@ -211,7 +211,9 @@ class RequestTree:
             self._marks[op.id] = self._open_role[op.branch]
             return
         if op.mark not in self._marks or self.ops[op.mark].branch != op.branch:
-            raise ProgramError(f"{what}: there is no mark {op.mark} on this branch; it was never made or was rewound past")
+            raise ProgramError(
+                f"{what}: there is no mark {op.mark} on this branch; it was never made or was rewound past"
+            )
         self._open_role[op.branch] = self._marks[op.mark]
         for later in list(self._marks)[list(self._marks).index(op.mark) + 1 :]:
             if self.ops[later].branch == op.branch:

@@ -53,7 +53,9 @@ def missing_instructions() -> tuple[str, ...]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect tests marked `native`, `model`, `browser`, `triton` or `data` (`@pytest.mark.data("folder")` names what it needs) that cannot run here."""
     have_model = find_embedded_model() is not None
-    have_browser = all(map(shutil.which, ("chromium", "chromedriver"))) and importlib.util.find_spec("selenium") is not None
+    have_browser = (
+        all(map(shutil.which, ("chromium", "chromedriver"))) and importlib.util.find_spec("selenium") is not None
+    )
     have_triton = importlib.util.find_spec("triton") is not None
     lacking = missing_instructions() if any(item.get_closest_marker("native") for item in items) else ()
     left_out = config.stash.setdefault(_left_out, {})

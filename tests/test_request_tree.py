@@ -31,7 +31,6 @@ from sglang_lite.request_tree import (
     split_thinking,
 )
 
-
 PLAIN = SamplingParams()
 
 

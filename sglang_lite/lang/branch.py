@@ -313,7 +313,9 @@ class Branch:
             marks = found.marks if isinstance(node, SglGen) else None
             if marks is not None and found.starts_inside and self._role is not None:
                 end = f"{marks[1]}\n\n"  # the prompt has opened the thinking
-                self._note(Item(self.session.add(lambda new, end=end: TextOp(new, self.number, end, True)), is_hidden=True))
+                self._note(
+                    Item(self.session.add(lambda new, end=end: TextOp(new, self.number, end, True)), is_hidden=True)
+                )
             ref = SglRef(self.session, target.op.id, node.name, marks, found.starts_inside)
             future = self.session.add(lambda new, ref=ref: ref_op(new, self.number, ref))
             if isinstance(node, SglGen):
@@ -322,9 +324,7 @@ class Branch:
                 self._bind_op(node.name, target, future)
         self._note(Item(self.session.add(lambda new: JoinOp(new, self.number, (child.number,)))))
 
-    def _bind_thinking(
-        self, expr: SglGen, target: OpFuture, found: ThinkingFormat, shown_by: OpFuture | None
-    ) -> None:
+    def _bind_thinking(self, expr: SglGen, target: OpFuture, found: ThinkingFormat, shown_by: OpFuture | None) -> None:
         """Name the two halves of `target`, whose answer `shown_by` has as its text (None: the text stays whole)."""
         if isinstance(expr, SglToolGen):
             answer: ThinkingValue = ThinkingToolValue(target, found, "answer", self._reader(expr))

@@ -162,9 +162,7 @@ class ProgramState:
         """
         if not isinstance(call, ToolCall):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise RequestError(f"appending the result of a tool: got {call!r:.200}, expected one of s[name].tool_calls")
-        self.extend(
-            [{"role": "tool", "tool_call_id": call.id, "name": call.name, "content": result_text(value)}]
-        )
+        self.extend([{"role": "tool", "tool_call_id": call.id, "name": call.name, "content": result_text(value)}])
 
     # --- fork and join ---
 
@@ -192,7 +190,9 @@ class ProgramState:
         if type(size) is not int or size < 0:
             raise RequestError(f"forking: got size={size!r}, expected a whole number >= 0")
         if backends is not None and len(backends) != size:
-            raise RequestError(f"forking: got {len(backends)} backends for {size} states, expected one each (None: this one)")
+            raise RequestError(
+                f"forking: got {len(backends)} backends for {size} states, expected one each (None: this one)"
+            )
         found = [None if backend is None else as_backend(backend) for backend in backends or ()]
         return ProgramStateGroup([self.view(child) for child in self._branch.fork(size, found)], self._branch)
 

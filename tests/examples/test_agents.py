@@ -276,7 +276,9 @@ def check_tool_agent(result: list[Served]) -> None:
         assert len(served.calls) == len(served.results)
         for (dish, count), outcome in zip(served.calls, served.results, strict=True):
             fits = count <= LEFT[dish]
-            assert outcome == ({"total": PRICES[dish] * count} if fits else {"error": f"ValueError: only {LEFT[dish]} {dish} left"})
+            assert outcome == (
+                {"total": PRICES[dish] * count} if fits else {"error": f"ValueError: only {LEFT[dish]} {dish} left"}
+            )
         assert isinstance(served.answer, str)
 
 

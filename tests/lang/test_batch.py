@@ -14,8 +14,8 @@ import pytest
 from sglang_lite.errors import CancelledError, EngineStoppedError, RequestError
 from sglang_lite.lang import ProgramState, RunOptions, ScriptedBackend, ScriptedCall, batch, function, gen
 from sglang_lite.lang.batch import AHEAD, thread_limit
-from sglang_lite.lang.seeds import row_seed
 from sglang_lite.lang.pool import ThreadPool
+from sglang_lite.lang.seeds import row_seed
 from tests.lang.support import TIMEOUT, Background, HandBackend, HandProgram
 
 

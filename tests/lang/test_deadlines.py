@@ -38,7 +38,9 @@ def test_the_thread_ends_with_the_last_deadline_and_comes_back() -> None:
         others = set(threading.enumerate())  # the process's own clock may be at work for another test's program
         deadline = clock.set(3600, lambda: None)
         threads = [
-            thread for thread in threading.enumerate() if thread.name == "sglang_lite-deadlines" and thread not in others
+            thread
+            for thread in threading.enumerate()
+            if thread.name == "sglang_lite-deadlines" and thread not in others
         ]
         assert threads
         assert all(thread.daemon for thread in threads)

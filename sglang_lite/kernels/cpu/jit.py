@@ -43,7 +43,8 @@ def prepare_cache(cache_dir: Path, extra_sources: Iterable[Path] = ()) -> Path:
     comes before the first import of a kernel. The first call decides for the whole process; later ones return its folder.
 
     Args:
-        cache_dir: parent folder, created if need be. Where it cannot be written, the system's temporary folder is used.
+        cache_dir: parent folder, created if need be. Where it cannot be written, the system's temporary folder is used, with
+            a copy of what it has.
             A link in the place of the folder, to one that is not ours to write, is replaced by a copy. Folders of
             former states of the sources are dropped but for the last few, and none that a process uses.
         extra_sources: source files of further cached functions, hashed with those of this folder.
@@ -62,6 +63,8 @@ def prepare_cache(cache_dir: Path, extra_sources: Iterable[Path] = ()) -> Path:
             _drop_old(_folder)
         else:
             _folder = Path(tempfile.mkdtemp(prefix="sglang-lite-"))
+            if wanted.is_dir():  # read-only, as in an image: Numba must write beside what it reads
+                shutil.copytree(wanted, _folder, dirs_exist_ok=True)
         config.CACHE_DIR = str(_folder)  # pyright: ignore[reportAttributeAccessIssue]
     return _folder
 

@@ -120,16 +120,20 @@ class EngineCore:
             )
 
     def call(self, function: Callable[[], Any]) -> Any:
-        """Run `function` on the engine's thread and return what it returned; the caller waits."""
+        """Run `function` on the engine's thread and return what it returned; the caller waits.
+
+        Raises:
+            SglangLiteError: what `function` raised: the caller's fault, not the engine's.
+        """
         assert threading.current_thread() is not self._thread, "the engine's own thread must not wait for itself"
         answer: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._waiting_calls.add(answer)
         try:
-            self.post(lambda: answer.put(function()))
+            self.post(lambda: answer.put(_result_of(function)))
             result = answer.get()
         finally:
             self._waiting_calls.discard(answer)
-        if isinstance(result, EngineStoppedError):
+        if isinstance(result, SglangLiteError):
             raise result
         return result
 
@@ -302,6 +306,14 @@ class EngineCore:
             command()
         except Exception:
             logger.exception("a command failed while the engine ended")
+
+
+def _result_of(function: Callable[[], Any]) -> Any:
+    """What it returned, or the error that it raised on purpose."""
+    try:
+        return function()
+    except SglangLiteError as error:
+        return error
 
 
 def has_constraint(req: AddReq) -> bool:

@@ -105,16 +105,7 @@ def native_routes(service: Service) -> APIRouter:
 
     @router.post("/abort_request")
     async def abort_request(request: Request) -> Response:
-        body = await service.bodies.read(request, AbortBody)
-        if body.abort_all:
-            if not request.scope.get(IS_ADMIN):
-                raise not_admin()
-            count = await asyncio.to_thread(service.engine.call, "abort_running")
-            return json_response({"aborted": count})
-        if not body.rid:
-            raise RequestError("aborting: the rid is empty, expected the id of a request")
-        service.engine.abort(body.rid)
-        return json_response({"rid": body.rid})
+        return await _abort(service, request, await service.bodies.read(request, AbortBody))
 
     @router.get("/flush_cache")
     @router.post("/flush_cache")
@@ -213,6 +204,18 @@ async def _generate(service: Service, request: Request, body: GenerateBody) -> R
     answer = await unless_gone(request, replies)
     _note_end(service, request, answer if isinstance(answer, list) else [answer])
     return json_response(answer)
+
+
+async def _abort(service: Service, request: Request, body: AbortBody) -> Response:
+    if body.abort_all:
+        if not request.scope.get(IS_ADMIN):
+            raise not_admin()
+        count = await asyncio.to_thread(service.engine.call, "abort_running")
+        return json_response({"aborted": count})
+    if not body.rid:
+        raise RequestError("aborting: the rid is empty, expected the id of a request")
+    service.engine.abort(body.rid)
+    return json_response({"rid": body.rid})
 
 
 def _check_size(service: Service, body: GenerateBody, samplings: SamplingParams | list[SamplingParams]) -> None:

@@ -103,3 +103,16 @@ def test_a_linked_folder_becomes_a_copy_that_can_be_written(tmp_path: Path) -> N
     assert (link / "inner" / "kernel.nbc").read_bytes() == b"code"
     assert len(list((source / "inner").iterdir())) == 1
     (source / "inner").chmod(0o755)
+
+
+def test_a_cache_that_cannot_be_written_is_copied(tmp_path: Path) -> None:
+    """As in an image with a read-only root: what was compiled ahead is there, and nothing is written beside it."""
+    code = (
+        "import sys; from pathlib import Path; from sglang_lite.kernels.cpu import jit\n"
+        "root = Path(sys.argv[1]); first = jit.prepare_cache(root); jit.mark_compiled('x')\n"
+        "jit._folder = None; jit._writable = lambda folder: None\n"
+        "copy = jit.prepare_cache(root)\n"
+        "assert copy != first and jit.is_compiled('x'), copy\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

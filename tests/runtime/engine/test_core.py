@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from sglang_lite.errors import CancelledError, EngineStoppedError, GrammarError
+from sglang_lite.errors import CancelledError, EngineStoppedError, GrammarError, RequestError
 from sglang_lite.request_tree import (
     Event,
     ForkOp,
@@ -316,6 +316,15 @@ def test_a_command_that_fails_during_the_end_keeps_nobody_waiting(
         break_engine(bench, ZeroDivisionError())
         assert isinstance(bench.error("running"), EngineStoppedError)
         assert isinstance(bench.error("behind it"), EngineStoppedError)
+
+
+def test_a_callers_fault_in_a_call_is_raised_there_and_ends_nothing(bench: Bench) -> None:
+    def wrong() -> None:
+        raise RequestError("asked wrongly")
+
+    with pytest.raises(RequestError, match="asked wrongly"):
+        bench.core.call(wrong)
+    assert bench.core.call(lambda: 7) == 7
 
 
 def test_a_call_that_breaks_the_loop_is_told_why(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
