@@ -32,7 +32,7 @@ def test_the_built_in_program_is_stepped_to_its_end(overlap: list[str], capsys: 
     assert len(steps) > 6
     assert all("ledger: every page and row has one owner" in step for step in steps)
     assert re.search(
-        r"r0: (completed|running|fresh), seq \d+ \(prompt \d+\) kv \d+/\d+/\d+ tree \d+ locks \d+ row \d+ sent", text
+        r"r\d+: (completed|running|fresh), seq \d+ \(prompt \d+\) kv \d+/\d+/\d+ tree \d+ locks \d+ row \d+ sent", text
     )
     assert "finished {'type': 'length'}" in text
     assert re.search(r"tree: .*'Two short thoughts.*pages \[\d.*locks [12] leases p0/", text)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import json
 import py_compile
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -39,20 +39,28 @@ def talking() -> Iterator[tuple[LiveServer, TalkingRunner]]:
         yield server, runner
 
 
-def city_of(value: Any) -> str:
-    """The city in an answer of any of the clients."""
-    value = json.loads(value) if isinstance(value, str) else value
-    return value["city"] if isinstance(value, dict) else value.city
+RUN = """
+import importlib, json, sys
+found = importlib.import_module("examples.clients." + sys.argv[1]).run(sys.argv[2])
+values = [json.loads(v) if isinstance(v, str) else v for v in (found if isinstance(found, tuple) else (found,))]
+print(json.dumps([v["city"] if isinstance(v, dict) else v.city for v in values]))
+"""
 
 
 @pytest.mark.parametrize("name", INSTALLED)
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 def test_an_example_gets_what_its_schema_says(talking: tuple[LiveServer, TalkingRunner], name: str) -> None:
+    """In a process of its own: some of these clients leave loops and connections to the end of theirs."""
     server, runner = talking
     runner.replies |= {"Italy": '{"city":"Rome"}', "# Tools": CALL, "Rome or Oslo?<|im_end|>": CALL}
-    found = importlib.import_module(f"examples.clients.{name}").run(server.url)
-    for value in found if isinstance(found, tuple) else (found,):
-        assert city_of(value) in ("Rome", "Oslo")
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, name, server.url],
+        cwd=CLIENTS.parents[1],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert set(json.loads(done.stdout.splitlines()[-1])) <= {"Rome", "Oslo"}
 
 
 @pytest.mark.parametrize("path", sorted(CLIENTS.glob("*.py")), ids=lambda path: path.stem)

@@ -47,6 +47,7 @@ class KvPool:
         """Memory of one page over all layers, keys and values together; a number has `item` bytes."""
         return 2 * item * num_layers * num_kv_heads * head_dim * page_size
 
+    @torch.inference_mode()  # the pool may have been made in that mode, and then is written in it only
     def copy_slots(self, copies: Sequence[tuple[int, int, int]]) -> None:
         """Copy page heads in all layers: for each `(src_page, dst_page, n_tokens)` the first `n_tokens` tokens.
 
