@@ -124,8 +124,8 @@ class LlGuidance:
     """llguidance, one thread."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        import llguidance
-        import llguidance.numpy as masks
+        import llguidance  # pyright: ignore[reportMissingImports] - an extra
+        import llguidance.numpy as masks  # pyright: ignore[reportMissingImports] - an extra
 
         self._module = llguidance
         self._fill = masks.fill_next_token_bitmask
@@ -197,7 +197,7 @@ class XGrammar:
     """xgrammar, one thread, no cache, the compliant mode."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        import xgrammar
+        import xgrammar  # pyright: ignore[reportMissingImports] - an extra
 
         self._module = xgrammar
         info = xgrammar.TokenizerInfo(
