@@ -45,6 +45,7 @@ def live_server(engine: EnginePort, **settings: object) -> Iterator[LiveServer]:
     def run() -> None:
         try:
             loop.run_until_complete(server.serve(sockets=[listening]))
+            loop.run_until_complete(_drop_connections(loop))
             loop.run_until_complete(loop.shutdown_asyncgens())
             loop.run_until_complete(loop.shutdown_default_executor())
         finally:
@@ -63,6 +64,16 @@ def live_server(engine: EnginePort, **settings: object) -> Iterator[LiveServer]:
         thread.join(TIMEOUT_S)
         listening.close()
         assert not thread.is_alive(), "the server does not stop"
+
+
+async def _drop_connections(loop: asyncio.AbstractEventLoop) -> None:
+    """End connections that the server's shutdown did not see: accepted, but not taken up before it."""
+    for _ in range(3):
+        await asyncio.sleep(0)
+    for transport in list(loop._transports.values()):  # type: ignore[attr-defined]
+        transport.abort()
+    for _ in range(3):
+        await asyncio.sleep(0)
 
 
 def wait_until(is_true: Callable[[], bool]) -> None:
