@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import signal
 import socket
@@ -95,6 +96,25 @@ def test_a_port_in_use_is_told_with_the_remedy() -> None:
 def test_any_free_port() -> None:
     with bind(ServerConfig(port=0)) as bound:
         assert address_of(bound).startswith("http://127.0.0.1:")
+
+
+def test_answers_are_not_held_back_by_the_network() -> None:
+    """On an accepted connection asyncio sets TCP_NODELAY, which it does only where the socket names its protocol."""
+
+    async def look() -> int:
+        async def taken(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            found.set_result(writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            writer.close()
+
+        found: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        with bind(ServerConfig(port=0)) as bound:
+            async with await asyncio.start_server(taken, sock=bound):
+                _, writer = await asyncio.open_connection(*bound.getsockname()[:2])
+                value = await found
+                writer.close()
+                return value
+
+    assert asyncio.run(look())
 
 
 def test_the_deadline_ends_what_does_not_end() -> None:
