@@ -23,12 +23,16 @@ def test_a_server_is_measured(arguments: list[str], capsys: pytest.CaptureFixtur
     report = json.loads(out.read_text(encoding="utf-8"))
     assert report["summary"]["requests"] == 6
     assert report["summary"]["completion_tokens"] == 6 * 13  # twelve bytes and the end
-    for name in ("ttft_ms", "inter_token_ms", "end_to_end_ms"):
+    assert len(report["requests"]) == 6
+    arrivals = [one["arrivals_s"] for one in report["requests"]]
+    assert all(arrivals)
+    measured = ["ttft_ms", "end_to_end_ms"]
+    if any(len(one) > 1 for one in arrivals):  # a busy client may read an answer's tokens in one piece
+        measured.append("inter_token_ms")
+    for name in measured:
         values = [report["summary"][name][f"p{percent}"] for percent in (50, 95, 99)]
         assert values == sorted(values)
         assert values[0] > 0
-    assert len(report["requests"]) == 6
-    assert all(len(one["arrivals_s"]) >= 1 for one in report["requests"])
 
 
 @pytest.fixture
