@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 
@@ -15,6 +17,7 @@ def paged_attention(
     scale: float,
     window: int | None = None,
     soft_cap: float | None = None,
+    masks: Sequence[torch.Tensor | None] | None = None,
 ) -> torch.Tensor:
     """Row r's token i (of n) attends to the first `seq_lens[r] - n + i + 1` tokens of its sequence.
 
@@ -30,6 +33,7 @@ def paged_attention(
         scale: factor on the scores.
         window: tokens that a token sees, itself included; None: all up to itself.
         soft_cap: scores become `soft_cap * tanh(score / soft_cap)` before the softmax; None: they stay.
+        masks: for each row bool [n, n], False hides a new token (column) from another (row); None: nothing is hidden.
 
     Returns:
         [T, query heads, head_dim].
@@ -53,6 +57,8 @@ def paged_attention(
         hidden = key > limit[:, None]
         if window is not None:
             hidden |= key <= limit[:, None] - window
+        if masks is not None and (mask := masks[row]) is not None:
+            hidden[:, seq_len - (hi - lo) :] |= ~mask
         weights = scores.masked_fill(hidden, float("-inf")).softmax(dim=-1)
         out[lo:hi] = (weights @ values).transpose(0, 1)
     return out

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
 
+from sglang_lite.kernels.triton.compile_case import CompileCase
+
 BLOCK = 1024
 """Tokens of one program, a multiple of 32."""
+
+FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 
 
 @triton.jit
 def token_mask_kernel(
-    logits,  # float32 [B, V], written
+    logits,  # float32, bfloat16 or float16 [B, V], written
     bitmask,  # int32 [B, words]
     rows,  # int64 [n]
     logits_stride,
@@ -35,19 +41,20 @@ def apply_token_mask(logits: torch.Tensor, bitmask: torch.Tensor, rows: torch.Te
     """Set the logits of tokens that may not come to minus infinity, in place. Nothing is checked but types.
 
     Args:
-        logits: float32 [B, V], the last dimension contiguous, written. Tokens that the bitmask has no bit for may not come.
+        logits: float32, bfloat16 or float16 [B, V], the last dimension contiguous, written. Tokens that the bitmask has no bit for may not come.
         bitmask: int32 [B, words], the last dimension contiguous; bit `i % 32` of word `i // 32` is 1 where token i may come.
         rows: int64 [n], the rows to mask, each once; all others stay as they are, and their bitmask is not read.
 
     """
-    assert logits.dtype == torch.float32 and bitmask.dtype == torch.int32 and rows.dtype == torch.int64, (
+    assert logits.dtype in FLOATS and bitmask.dtype == torch.int32 and rows.dtype == torch.int64, (
         f"logits of {logits.dtype}, a bitmask of {bitmask.dtype}, rows of {rows.dtype}"
     )
     assert logits.stride(1) == 1 and bitmask.stride(1) == 1, "logits and bitmask are contiguous along the vocabulary"
     if not len(rows):
         return
     vocab = logits.shape[1]
-    token_mask_kernel[(len(rows), triton.cdiv(vocab, BLOCK))](
+    kernel: Any = token_mask_kernel  # its launch takes options that its signature does not show
+    kernel[(len(rows), triton.cdiv(vocab, BLOCK))](
         logits,
         bitmask,
         rows,
@@ -55,5 +62,19 @@ def apply_token_mask(logits: torch.Tensor, bitmask: torch.Tensor, rows: torch.Te
         bitmask.stride(0),
         vocab,
         bitmask.shape[1],
-        BLOCK=BLOCK,  # pyright: ignore[reportArgumentType] - a constexpr is given as its value
+        BLOCK=BLOCK,
     )
+
+
+def compile_cases() -> list[CompileCase]:
+    """See `catalogue.py`."""
+    tables = {"bitmask": "*i32", "rows": "*i64", "logits_stride": "i32", "bitmask_stride": "i32", "vocab": "i32"}
+    return [
+        CompileCase(
+            f"token_mask.token_mask_kernel[{kind}]",
+            token_mask_kernel,
+            {"logits": f"*{kind}", **tables, "words": "i32", "BLOCK": "constexpr"},
+            {"BLOCK": BLOCK},
+        )
+        for kind in ("fp32", "bf16", "fp16")
+    ]

@@ -27,6 +27,10 @@ def main() -> None:
     wide = torch.zeros(2, 100)
     apply_token_mask(wide[:, :40], torch.zeros(2, 3, dtype=torch.int32)[:, :2], torch.tensor([1]))
     assert wide.isinf().nonzero().tolist() == [[1, i] for i in range(40)], "strides are not followed"
+    for kind in (torch.bfloat16, torch.float16):
+        narrow = torch.ones(1, 40, dtype=kind)
+        apply_token_mask(narrow, torch.tensor([[-2]], dtype=torch.int32), torch.tensor([0]))
+        assert narrow.isinf().nonzero().tolist() == [[0, i] for i in (0, *range(32, 40))]
     print(f"{num_cases} cases")
 
 

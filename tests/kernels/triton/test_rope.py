@@ -1,0 +1,19 @@
+"""The rotation for GPUs, without a GPU, in Triton's interpreter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.kernels.triton.conftest import run_module
+
+pytestmark = pytest.mark.triton
+
+
+def test_it_is_the_definition(tmp_path: Path) -> None:
+    assert run_module("rope_cases", cache=tmp_path) == [
+        "check_shapes",
+        "check_a_view_of_merged_heads",
+        "check_what_is_behind_the_rotary_part_stays",
+    ]
