@@ -8,8 +8,11 @@ from functools import cache
 from llvmlite import binding
 from numba.core import config
 
+from sglang_lite.kernels.cpu.simd_dot import AVX2, NEON, PLAIN, VNNI
+
 _BASIC = ("avx2", "fma", "f16c")
 _X86 = ("x86_64", "AMD64")
+_ARM = ("aarch64", "arm64")
 
 
 @cache
@@ -31,15 +34,21 @@ def target_features() -> frozenset[str]:
 
 def missing_features() -> tuple[str, ...]:
     """What the int8 kernels need and the target lacks; empty where they run."""
+    if platform.machine() in _ARM:
+        return ()
     if platform.machine() not in _X86:
         return _BASIC
     return tuple(name for name in _BASIC if name not in target_features())
 
 
-def has_byte_dot_product() -> bool:
-    """Whether four byte products can be added to a 32-bit sum by one instruction (VNNI)."""
+def byte_path() -> str:
+    """How byte products are summed on this target, one of the names in `simd_dot`."""
     have = target_features()
-    return {"avx512vnni", "avx512vl"} <= have or "avxvnni" in have
+    if platform.machine() in _ARM:
+        return NEON if "dotprod" in have else PLAIN
+    if {"avx512vnni", "avx512vl"} <= have or "avxvnni" in have:
+        return VNNI
+    return AVX2 if "avx2" in have else PLAIN
 
 
 def has_half() -> bool:

@@ -32,8 +32,8 @@ from sglang_lite.kernels.cpu.paged_attention import (
 )
 from sglang_lite.kernels.cpu.rope import rotate, scatter_pairs
 from sglang_lite.kernels.cpu.silu import gelu_mul, silu_mul
-from sglang_lite.kernels.cpu.simd_int8 import load_float, load_int64, store_float, store_half
-from sglang_lite.kernels.cpu.simd_rows import add_rows
+from sglang_lite.kernels.cpu.simd_int8 import load_float, load_int64, store_float, store_half, store_signed
+from sglang_lite.kernels.cpu.simd_rows import add_rows, round_rows
 from sglang_lite.kernels.cpu.simd_sync import call_attend, call_linear, int64_pointer
 from sglang_lite.kernels.cpu.team import FIELDS, GIVE_WAY, NEXT_THREAD, SYNC, THREADS, finish, next_units, phase_address
 
@@ -59,9 +59,11 @@ REST, REST_SCALES, REST_SUMS, HEAD_ROUNDS = range(53, 57)
 KV_ITEM, GELU, HEAD_NORMS = range(57, 60)
 # ... of a head in parts, (row, sixteen columns) pairs as int64 [n, 2], whose logits are float32 [n, 16] ...
 PICKS, NUM_PICKS = range(60, 62)
+# ... what a token's int8 numbers are worth, float32 [layers, pages, kv_heads, page_size] for keys and for values ...
+K_SCALES, V_SCALES = range(62, 64)
 # ... and for each layer its norms and its weights, each as the address of the product for its storage and its own, then
 # what it may lack (0): biases, norms of heads, norms behind attention and MLP, a window.
-LAYER_TABLE = 62
+LAYER_TABLE = 64
 (
     ATTN_NORM, MLP_NORM, Q_LINEAR, Q_WEIGHT, K_LINEAR, K_WEIGHT, V_LINEAR, V_WEIGHT, O_LINEAR, O_WEIGHT,
     GATE_LINEAR, GATE_WEIGHT, UP_LINEAR, UP_WEIGHT, DOWN_LINEAR, DOWN_WEIGHT,
@@ -152,10 +154,10 @@ def _project_block(
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def _queries_keys_values(s: np.ndarray, layer: int, at: int, thread: int, phase: int, scratch: int) -> None:
-    """Sixteen columns of a head at a time, or a head where heads are normed: project and put by (`_place_head`)."""
+    """Sixteen columns of a head at a time, or a head where heads are normed or rounded: project and put by (`_place_head`)."""
     depth, heads, kv_heads = s[DEPTH], s[HEADS], s[KV_HEADS]
     blocks = depth // 16
-    span = blocks if s[HEAD_NORMS] else 1
+    span = blocks if s[HEAD_NORMS] or s[KV_ITEM] == 1 else 1
     parts = blocks // span
     units = (heads + 2 * kv_heads) * parts
     victim, done = 0, 0
@@ -199,16 +201,20 @@ def _place_head(s: np.ndarray, layer: int, part: int, head: int, block: int, spa
         return
     slot = load_int64(s[SLOTS] + 8 * t)
     page, offset = slot // page_size, slot % page_size
-    place = item * ((layer * s[PAGES] + page) * s[KV_HEADS] + head) * depth * page_size
+    number = (layer * s[PAGES] + page) * s[KV_HEADS] + head
+    place = item * number * depth * page_size
+    if item == 1:
+        scales = s[K_SCALES] if part == 1 else s[V_SCALES]
+        store_float(scales + 4 * (number * page_size + offset), round_rows(pairs, span))
     if part == 1:
         for i in range(span):
-            scatter_pairs(
-                pairs + 64 * i, s[K_POOL] + place + item * offset, item * page_size, depth, block + i, item == 2
-            )
+            scatter_pairs(pairs + 64 * i, s[K_POOL] + place + item * offset, item * page_size, depth, block + i, item)
         return
     out = s[V_POOL] + place + item * (offset * depth + 16 * block)
     for j in range(16 * span):
-        if item == 2:
+        if item == 1:
+            store_signed(out + j, load_float(pairs + 4 * j))
+        elif item == 2:
             store_half(out + 2 * j, load_float(pairs + 4 * j))
         else:
             store_float(out + 4 * j, load_float(pairs + 4 * j))
@@ -226,6 +232,9 @@ def _attend_tiles(block: int, layer: int, first: int, last: int, scratch_at: int
     # Of these two, shape and address are used; what their numbers are, `KV_ITEM` says.
     k_pages = carray(_float32(s[K_POOL] + pool_bytes), (pages, kv_heads, depth, page_size))
     v_pages = carray(_float32(s[V_POOL] + pool_bytes), (pages, kv_heads, page_size, depth))
+    first_scale = 4 * layer * pages * kv_heads * page_size
+    k_scales = carray(_float32(s[K_SCALES] + first_scale), (pages, kv_heads, page_size))
+    v_scales = carray(_float32(s[V_SCALES] + first_scale), (pages, kv_heads, page_size))
     page_table = carray(_int32(s[PAGE_TABLE]), (s[ROWS], s[TABLE_WIDTH]))
     q_starts = carray(_int32(s[Q_STARTS]), (s[ROWS] + 1,))
     seq_lens = carray(_int32(s[SEQ_LENS]), (s[ROWS],))
@@ -234,7 +243,7 @@ def _attend_tiles(block: int, layer: int, first: int, last: int, scratch_at: int
     scale, cap = load_float(s[FLOATS] + 4 * SCALE), load_float(s[FLOATS] + 4 * ATTENTION_CAP)
     positions = max(1, TILE_ROWS // group)
     paged_attention(
-        q, k_pages, v_pages, page_table, q_starts, seq_lens, tiles[first:last], scratch, out, scale,
+        q, k_pages, v_pages, k_scales, v_scales, page_table, q_starts, seq_lens, tiles[first:last], scratch, out, scale,
         s[LAYER_TABLE + layer * LAYER_FIELDS + WINDOW], cap, s[KV_ITEM],
     )  # fmt: skip
     for tile in range(first, last):

@@ -13,8 +13,9 @@ import numpy as np
 from numba import njit
 
 from sglang_lite.kernels.cpu import simd
-from sglang_lite.kernels.cpu.simd import LANES, make_score_tile, make_value_tile
-from sglang_lite.kernels.cpu.simd_int8 import load_float, load_half
+from sglang_lite.kernels.cpu.simd import HALF_BYTES, INT8_BYTES, LANES, make_score_tile, make_value_tile
+from sglang_lite.kernels.cpu.simd_int8 import load_float, load_half, load_signed
+from sglang_lite.kernels.cpu.simd_rows import multiply_rows
 
 BLOCK = 256
 """Keys between two softmax rescalings: the score tile of 12 rows (12 KiB) stays in the first-level cache."""
@@ -37,10 +38,10 @@ _score1, _score2, _score3 = make_score_tile(1), make_score_tile(2), make_score_t
 _score4, _score6 = make_score_tile(4), make_score_tile(6)
 _value1, _value2, _value3 = make_value_tile(1), make_value_tile(2), make_value_tile(3)
 _value4, _value6 = make_value_tile(4), make_value_tile(6)
-_half_score1, _half_score2, _half_score3 = (make_score_tile(rows, half=True) for rows in (1, 2, 3))
-_half_score4, _half_score6 = (make_score_tile(rows, half=True) for rows in (4, 6))
-_half_value1, _half_value2, _half_value3 = (make_value_tile(rows, half=True) for rows in (1, 2, 3))
-_half_value4, _half_value6 = (make_value_tile(rows, half=True) for rows in (4, 6))
+_half_score1, _half_score3, _half_score6 = (make_score_tile(rows, HALF_BYTES) for rows in (1, 3, 6))
+_half_value1, _half_value3, _half_value6 = (make_value_tile(rows, HALF_BYTES) for rows in (1, 3, 6))
+_byte_score1, _byte_score3, _byte_score6 = (make_score_tile(rows, INT8_BYTES) for rows in (1, 3, 6))
+_byte_value1, _byte_value3, _byte_value6 = (make_value_tile(rows, INT8_BYTES) for rows in (1, 3, 6))
 
 
 def tile_positions(group: int) -> int:
@@ -103,39 +104,61 @@ def _half_scores(rows: int, q: int, keys: int, key_stride: int, depth: int, out:
     while rows - r >= 6:
         _half_score6(q + 4 * r * depth, depth, keys, key_stride, depth, out + 4 * r * BLOCK, BLOCK)
         r += 6
-    rest = rows - r
-    q, out = q + 4 * r * depth, out + 4 * r * BLOCK
-    if rest >= 4:
-        _half_score4(q, depth, keys, key_stride, depth, out, BLOCK)
-        q, out, rest = q + 16 * depth, out + 16 * BLOCK, rest - 4
-    if rest == 3:
-        _half_score3(q, depth, keys, key_stride, depth, out, BLOCK)
-    elif rest == 2:
-        _half_score2(q, depth, keys, key_stride, depth, out, BLOCK)
-    elif rest == 1:
-        _half_score1(q, depth, keys, key_stride, depth, out, BLOCK)
+    while rows - r >= 3:
+        _half_score3(q + 4 * r * depth, depth, keys, key_stride, depth, out + 4 * r * BLOCK, BLOCK)
+        r += 3
+    while r < rows:
+        _half_score1(q + 4 * r * depth, depth, keys, key_stride, depth, out + 4 * r * BLOCK, BLOCK)
+        r += 1
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def _add_half_values(rows: int, weights: int, values: int, count: int, depth: int, out: int) -> None:
     """As `_add_values` for float16 values."""
     for column in range(0, depth, LANES):
-        w, v, o = weights, values + 2 * column, out + 4 * column
+        v, o = values + 2 * column, out + 4 * column
         r = 0
         while rows - r >= 6:
-            _half_value6(w + 4 * r * BLOCK, BLOCK, v, depth, count, o + 4 * r * depth, depth)
+            _half_value6(weights + 4 * r * BLOCK, BLOCK, v, depth, count, o + 4 * r * depth, depth)
             r += 6
-        rest = rows - r
-        w, o = w + 4 * r * BLOCK, o + 4 * r * depth
-        if rest >= 4:
-            _half_value4(w, BLOCK, v, depth, count, o, depth)
-            w, o, rest = w + 16 * BLOCK, o + 16 * depth, rest - 4
-        if rest == 3:
-            _half_value3(w, BLOCK, v, depth, count, o, depth)
-        elif rest == 2:
-            _half_value2(w, BLOCK, v, depth, count, o, depth)
-        elif rest == 1:
-            _half_value1(w, BLOCK, v, depth, count, o, depth)
+        while rows - r >= 3:
+            _half_value3(weights + 4 * r * BLOCK, BLOCK, v, depth, count, o + 4 * r * depth, depth)
+            r += 3
+        while r < rows:
+            _half_value1(weights + 4 * r * BLOCK, BLOCK, v, depth, count, o + 4 * r * depth, depth)
+            r += 1
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _byte_scores(rows: int, q: int, keys: int, key_stride: int, depth: int, out: int) -> None:
+    """As `_scores` for int8 keys, what one is worth left out."""
+    r = 0
+    while rows - r >= 6:
+        _byte_score6(q + 4 * r * depth, depth, keys, key_stride, depth, out + 4 * r * BLOCK, BLOCK)
+        r += 6
+    while rows - r >= 3:
+        _byte_score3(q + 4 * r * depth, depth, keys, key_stride, depth, out + 4 * r * BLOCK, BLOCK)
+        r += 3
+    while r < rows:
+        _byte_score1(q + 4 * r * depth, depth, keys, key_stride, depth, out + 4 * r * BLOCK, BLOCK)
+        r += 1
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _add_byte_values(rows: int, weights: int, values: int, count: int, depth: int, out: int) -> None:
+    """As `_add_values` for int8 values, what one is worth being in the weights."""
+    for column in range(0, depth, LANES):
+        v, o = values + column, out + 4 * column
+        r = 0
+        while rows - r >= 6:
+            _byte_value6(weights + 4 * r * BLOCK, BLOCK, v, depth, count, o + 4 * r * depth, depth)
+            r += 6
+        while rows - r >= 3:
+            _byte_value3(weights + 4 * r * BLOCK, BLOCK, v, depth, count, o + 4 * r * depth, depth)
+            r += 3
+        while r < rows:
+            _byte_value1(weights + 4 * r * BLOCK, BLOCK, v, depth, count, o + 4 * r * depth, depth)
+            r += 1
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -143,6 +166,7 @@ def _score_block(
     rows: int,
     queries: np.ndarray,
     k_pages: np.ndarray,
+    k_scales: np.ndarray,
     pages: np.ndarray,
     kv_head: np.int64,
     block: int,
@@ -162,6 +186,12 @@ def _score_block(
             if item == 2:
                 _half_scores(rows, queries.ctypes.data, keys, page_size, depth, scores.ctypes.data + 4 * at)
                 continue
+            if item == 1:
+                _byte_scores(rows, queries.ctypes.data, keys, page_size, depth, scores.ctypes.data + 4 * at)
+                worth = k_scales.ctypes.data + 4 * ((page * kv_heads + kv_head) * page_size + token % page_size)
+                for r in range(rows):
+                    multiply_rows(scores.ctypes.data + 4 * (r * BLOCK + at), worth, 1)
+                continue
             key_stride = page_size
         else:
             for j in range(min(LANES, size - at)):
@@ -170,10 +200,18 @@ def _score_block(
                 head_at = k_pages.ctypes.data + item * (page * kv_heads + kv_head) * depth * page_size
                 for d in range(depth):
                     key = head_at + item * (d * page_size + offset)
-                    gathered[d, j] = load_half(key) if item == 2 else load_float(key)
+                    if item == 1:
+                        gathered[d, j] = load_signed(key)
+                    else:
+                        gathered[d, j] = load_half(key) if item == 2 else load_float(key)
             keys = gathered.ctypes.data
             key_stride = LANES
         _scores(rows, queries.ctypes.data, keys, key_stride, depth, scores.ctypes.data + 4 * at)
+        if item == 1:
+            for j in range(min(LANES, size - at)):
+                worth = k_scales[np.int64(pages[(token + j) // page_size]), kv_head, (token + j) % page_size]
+                for r in range(rows):
+                    scores[r, at + j] *= worth
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -225,6 +263,7 @@ def _value_block(
     rows: int,
     weights: np.ndarray,
     v_pages: np.ndarray,
+    v_scales: np.ndarray,
     pages: np.ndarray,
     kv_head: np.int64,
     block: int,
@@ -233,14 +272,23 @@ def _value_block(
     sums: np.ndarray,
     item: int,
 ) -> None:
-    """Add the weighted values `block + begin` to `block + size` of a sequence on `pages` to the rows' sums."""
+    """Add the weighted values `block + begin` to `block + size` of a sequence on `pages` to the rows' sums.
+
+    Weights of int8 values are multiplied by what one is worth.
+    """
     kv_heads, page_size, depth = v_pages.shape[1], v_pages.shape[2], v_pages.shape[3]
     step = min(page_size, LANES)
     for at in range(begin, size, step):
         page, offset = np.int64(pages[(block + at) // page_size]), (block + at) % page_size
         values = v_pages.ctypes.data + item * ((page * kv_heads + kv_head) * page_size + offset) * depth
         weights_at, count = weights.ctypes.data + 4 * at, min(step, size - at)
-        if item == 2:
+        if item == 1:
+            for j in range(count):
+                worth = v_scales[page, kv_head, offset + j]
+                for r in range(rows):
+                    weights[r, at + j] *= worth
+            _add_byte_values(rows, weights_at, values, count, depth, sums.ctypes.data)
+        elif item == 2:
             _add_half_values(rows, weights_at, values, count, depth, sums.ctypes.data)
         else:
             _add_values(rows, weights_at, values, count, depth, sums.ctypes.data)
@@ -257,6 +305,8 @@ def _attend_keys(
     queries: np.ndarray,
     k_pages: np.ndarray,
     v_pages: np.ndarray,
+    k_scales: np.ndarray,
+    v_scales: np.ndarray,
     pages: np.ndarray,
     kv_head: np.int64,
     soft_cap: np.float32,
@@ -277,10 +327,10 @@ def _attend_keys(
         groups = (size + LANES - 1) // LANES
         # Whole lane groups before `lowest` are left out: their weights would be exactly 0.
         begin = max(0, lowest - block) // LANES * LANES
-        _score_block(rows, queries, k_pages, pages, kv_head, block, begin, size, gathered, scores, item)
+        _score_block(rows, queries, k_pages, k_scales, pages, kv_head, block, begin, size, gathered, scores, item)
         seen = visible - block
         _softmax_block(rows, group, begin, groups, size, seen - reach, seen, soft_cap, scores, sums, maxima, totals)
-        _value_block(rows, scores, v_pages, pages, kv_head, block, begin, size, sums, item)
+        _value_block(rows, scores, v_pages, v_scales, pages, kv_head, block, begin, size, sums, item)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -304,10 +354,23 @@ def _store_averages(
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
+def _split(scratch: np.ndarray, rows: int, depth: int) -> tuple[np.ndarray, ...]:
+    """Scores, scaled queries, sums, running maxima, running totals, gathered keys."""
+    size = rows * depth
+    scores, rest = scratch[: rows * BLOCK].reshape(rows, BLOCK), scratch[rows * BLOCK :]
+    queries, sums = rest[:size].reshape(rows, depth), rest[size : 2 * size].reshape(rows, depth)
+    maxima, totals = rest[2 * size : 2 * size + rows], rest[2 * size + rows : 2 * size + 2 * rows]
+    gathered = rest[2 * size + 2 * rows :][: LANES * depth].reshape(depth, LANES)
+    return scores, queries, sums, maxima, totals, gathered
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
 def paged_attention(
     q: np.ndarray,
     k_pages: np.ndarray,
     v_pages: np.ndarray,
+    k_scales: np.ndarray,
+    v_scales: np.ndarray,
     page_table: np.ndarray,
     q_starts: np.ndarray,
     seq_lens: np.ndarray,
@@ -327,6 +390,8 @@ def paged_attention(
         q: float32 [T, query heads, head_dim], contiguous; head_dim a multiple of 16.
         k_pages: [pages, kv_heads, head_dim, page_size], contiguous; its memory holds numbers of `item` bytes.
         v_pages: [pages, kv_heads, page_size, head_dim], as `k_pages`; page_size divides 16 or is a multiple of it.
+        k_scales: float32 [pages, kv_heads, page_size], what one of a token's int8 numbers is worth; not read otherwise.
+        v_scales: as `k_scales`.
         page_table: int32 [R, max_pages].
         q_starts: int32 [R + 1].
         seq_lens: int32 [R], new tokens included.
@@ -336,20 +401,14 @@ def paged_attention(
         scale: factor on the scores.
         window: tokens that a token sees, itself included; 0: all up to itself.
         soft_cap: scores become `soft_cap * tanh(score / soft_cap)` before the softmax; 0: they stay.
-        item: 4: keys and values are float32; 2: float16.
+        item: 4: keys and values are float32; 2: float16; 1: int8.
 
     """
     heads, depth = q.shape[1], q.shape[2]
     group = heads // v_pages.shape[1]
     positions = max(1, TILE_ROWS // group)
     max_rows = positions * group
-    # Scratch: scores, scaled queries, sums, running maxima, running totals, gathered keys.
-    size = max_rows * depth
-    scores, rest = scratch[: max_rows * BLOCK].reshape(max_rows, BLOCK), scratch[max_rows * BLOCK :]
-    queries, sums = rest[:size].reshape(max_rows, depth), rest[size : 2 * size].reshape(max_rows, depth)
-    maxima, totals = rest[2 * size : 2 * size + max_rows], rest[2 * size + max_rows : 2 * size + 2 * max_rows]
-    gathered = rest[2 * size + 2 * max_rows :][: LANES * depth].reshape(depth, LANES)
-
+    scores, queries, sums, maxima, totals, gathered = _split(scratch, max_rows, depth)
     for tile in range(tiles.shape[0]):
         kv_head, first = np.int64(tiles[tile, KV_HEAD]), np.int64(tiles[tile, FIRST])
         members = 1 + np.int64(tiles[tile, OTHERS])
@@ -366,7 +425,7 @@ def paged_attention(
         if shared > 0:
             rows = members * group
             _attend_keys(
-                rows, rows, shared, shared, 0, shared, queries, k_pages, v_pages,
+                rows, rows, shared, shared, 0, shared, queries, k_pages, v_pages, k_scales, v_scales,
                 page_table[np.int64(tiles[tile, ROW])], kv_head, soft_cap, gathered, scores, sums, maxima, totals, item,
             )  # fmt: skip
         for member in range(members):
@@ -379,8 +438,8 @@ def paged_attention(
             longest = visible + count - 1
             reach = np.int64(window) if window > 0 else longest
             _attend_keys(
-                rows, group, visible, reach, shared, longest, queries[at:], k_pages, v_pages, page_table[row], kv_head,
-                soft_cap, gathered, scores[at:], sums[at:], maxima[at:], totals[at:], item,
+                rows, group, visible, reach, shared, longest, queries[at:], k_pages, v_pages, k_scales, v_scales,
+                page_table[row], kv_head, soft_cap, gathered, scores[at:], sums[at:], maxima[at:], totals[at:], item,
             )  # fmt: skip
             _store_averages(sums[at:], totals[at:], rows, group, start + first, kv_head * group, out)
 

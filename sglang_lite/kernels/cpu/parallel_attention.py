@@ -19,9 +19,9 @@ _int32: Any = simd.int32_pointer
 
 # What lies where in the int64 block that the threads share.
 _NEXT_TILE, _NEXT_THREAD, _CLAIM, _THREADS, _SCRATCH_FLOATS = range(5)
-_Q, _K, _V, _TABLE, _STARTS, _LENS, _TILES, _SCRATCH, _OUT, _FLOATS = range(5, 15)
-_TOKENS, _HEADS, _DEPTH, _PAGES, _KV_HEADS, _PAGE_SIZE, _ROWS, _TABLE_WIDTH, _NUM_TILES, _WINDOW, _ITEM = range(15, 26)
-_LENGTH = 26
+_Q, _K, _V, _K_SCALES, _V_SCALES, _TABLE, _STARTS, _LENS, _TILES, _SCRATCH, _OUT, _FLOATS = range(5, 17)
+_TOKENS, _HEADS, _DEPTH, _PAGES, _KV_HEADS, _PAGE_SIZE, _ROWS, _TABLE_WIDTH, _NUM_TILES, _WINDOW, _ITEM = range(17, 28)
+_LENGTH = 28
 
 _CLAIMS_PER_THREAD = 8
 
@@ -31,6 +31,8 @@ def paged_attention_on(
     q: np.ndarray,
     k_pages: np.ndarray,
     v_pages: np.ndarray,
+    k_scales: np.ndarray,
+    v_scales: np.ndarray,
     page_table: np.ndarray,
     q_starts: np.ndarray,
     seq_lens: np.ndarray,
@@ -49,6 +51,8 @@ def paged_attention_on(
         q: see `paged_attention`, as the others.
         k_pages: as there.
         v_pages: as there.
+        k_scales: as there.
+        v_scales: as there.
         page_table: as there.
         q_starts: as there.
         seq_lens: as there.
@@ -61,7 +65,7 @@ def paged_attention_on(
         item: as there.
 
     """
-    arrays = (q, k_pages, v_pages, page_table, q_starts, seq_lens, tiles, scratch, out)
+    arrays = (q, k_pages, v_pages, k_scales, v_scales, page_table, q_starts, seq_lens, tiles, scratch, out)
     floats = np.array([scale, soft_cap], dtype=np.float32)
     data = np.zeros(_LENGTH, dtype=np.int64)
     # Tiles of one row and kv head are neighbours: a claim of several keeps their keys in one core's cache.
@@ -90,6 +94,8 @@ def _worker(data: Any) -> None:
     q = carray(_float32(a[_Q]), (a[_TOKENS], heads, depth))
     k_pages = carray(_float32(a[_K]), (a[_PAGES], a[_KV_HEADS], depth, page_size))
     v_pages = carray(_float32(a[_V]), (a[_PAGES], a[_KV_HEADS], page_size, depth))
+    k_scales = carray(_float32(a[_K_SCALES]), (a[_PAGES], a[_KV_HEADS], page_size))
+    v_scales = carray(_float32(a[_V_SCALES]), (a[_PAGES], a[_KV_HEADS], page_size))
     page_table = carray(_int32(a[_TABLE]), (rows, a[_TABLE_WIDTH]))
     q_starts = carray(_int32(a[_STARTS]), (rows + 1,))
     seq_lens = carray(_int32(a[_LENS]), (rows,))
@@ -107,6 +113,8 @@ def _worker(data: Any) -> None:
             q,
             k_pages,
             v_pages,
+            k_scales,
+            v_scales,
             page_table,
             q_starts,
             seq_lens,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from sglang_lite.kernels.cpu.simd_int8 import load_float, store_float, store_half
+from sglang_lite.kernels.cpu.simd_int8 import load_float, store_float, store_half, store_signed
 from sglang_lite.kernels.cpu.simd_rows import rotate_pairs
 
 
@@ -26,14 +26,17 @@ def rotate(pairs: int, cos: int, sin: int, block: int) -> None:
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def scatter_pairs(pairs: int, out: int, stride: int, depth: int, block: int, half: bool = False) -> None:
+def scatter_pairs(pairs: int, out: int, stride: int, depth: int, block: int, item: int = 4) -> None:
     """Put eight pairs to the columns they came from: `out`, columns `stride` bytes apart, of a head of `depth`.
 
-    `half`: they are stored as float16.
+    `item`: bytes of a stored number: 4 float32, 2 float16, 1 int8 (they are whole numbers then).
     """
     for i in range(8):
         first, second = out + (8 * block + i) * stride, out + (depth // 2 + 8 * block + i) * stride
-        if half:
+        if item == 1:
+            store_signed(first, load_float(pairs + 4 * i))
+            store_signed(second, load_float(pairs + 32 + 4 * i))
+        elif item == 2:
             store_half(first, load_float(pairs + 4 * i))
             store_half(second, load_float(pairs + 32 + 4 * i))
         else:

@@ -24,6 +24,10 @@ _I64 = ir.IntType(64)
 _VEC = ir.VectorType(_F32, LANES)
 _VEC_I32 = ir.VectorType(_I32, LANES)
 _HALVES = ir.VectorType(ir.HalfType(), LANES)
+_BYTES = ir.VectorType(ir.IntType(8), LANES)
+
+FLOAT_BYTES, HALF_BYTES, INT8_BYTES = 4, 2, 1
+"""Bytes of a stored number, which say what it is: float32, float16, int8."""
 
 # exp(x) = 2^n exp(r), |r| <= ln2 / 2: ln2 in two parts (Cody and Waite) and the minimax polynomial of Cephes' expf.
 _LOG2E = 1.44269504088896341
@@ -63,11 +67,13 @@ def _load(builder: Any, address: Any, element: Any, kind: ir.Type) -> Any:
     return builder.load(_at(builder, address, element, kind), align=4)
 
 
-def _load_lanes(builder: Any, address: Any, element: Any, half: bool) -> Any:
-    """Sixteen floats from number `element` at `address`, stored as float32 or as float16."""
-    if not half:
+def _load_lanes(builder: Any, address: Any, element: Any, item: int) -> Any:
+    """Sixteen floats from number `element` at `address`, where numbers of `item` bytes are stored."""
+    if item == FLOAT_BYTES:
         return _load(builder, address, element, _VEC)
-    moved = builder.add(address, builder.mul(element, ir.Constant(_I64, 2)))
+    moved = builder.add(address, builder.mul(element, ir.Constant(_I64, item)))
+    if item == INT8_BYTES:
+        return builder.sitofp(builder.load(builder.inttoptr(moved, ir.PointerType(_BYTES)), align=1), _VEC)
     return builder.fpext(builder.load(builder.inttoptr(moved, ir.PointerType(_HALVES)), align=2), _VEC)
 
 
@@ -99,13 +105,13 @@ def _loop(builder: Any, count: Any, start: list[Any], body: Callable[[Any, list[
     return carried
 
 
-def make_score_tile(rows: int, half: bool = False) -> Any:
+def make_score_tile(rows: int, item: int = FLOAT_BYTES) -> Any:
     """`tile(q, q_stride, keys, key_stride, depth, out, out_stride)`: scores of `rows` queries against 16 keys.
 
-    `out[r, lane] = sum over d of q[r, d] * keys[d, lane]`, d ascending; strides count numbers. `half`: keys are float16
-    (where the processor lacks them the tile does nothing, and must not be called).
+    `out[r, lane] = sum over d of q[r, d] * keys[d, lane]`, d ascending; strides count numbers. `item`: bytes of a stored key
+    (where the processor lacks float16 a tile for it does nothing, and must not be called).
     """
-    there = has_half() or not half
+    there = has_half() or item != HALF_BYTES
 
     @intrinsic
     def score_tile(
@@ -118,7 +124,7 @@ def make_score_tile(rows: int, half: bool = False) -> Any:
             row_starts = [builder.mul(ir.Constant(_I64, r), q_stride) for r in range(rows)]
 
             def body(d: Any, sums: list[Any]) -> list[Any]:
-                lane_keys = _load_lanes(builder, keys, builder.mul(d, key_stride), half)
+                lane_keys = _load_lanes(builder, keys, builder.mul(d, key_stride), item)
                 return [
                     _fma(builder, _splat(builder, _load(builder, q, builder.add(row, d), _F32)), lane_keys, total)
                     for row, total in zip(row_starts, sums, strict=True)
@@ -133,13 +139,13 @@ def make_score_tile(rows: int, half: bool = False) -> Any:
     return score_tile
 
 
-def make_value_tile(rows: int, half: bool = False) -> Any:
+def make_value_tile(rows: int, item: int = FLOAT_BYTES) -> Any:
     """`tile(weights, weight_stride, values, value_stride, count, out, out_stride)`: add weighted values, 16 columns.
 
-    `out[r, lane] += sum over j < count of weights[r, j] * values[j, lane]`, j ascending; strides count numbers. `half`:
-    values are float16, as in `make_score_tile`.
+    `out[r, lane] += sum over j < count of weights[r, j] * values[j, lane]`, j ascending; strides count numbers. `item`:
+    as in `make_score_tile`.
     """
-    there = has_half() or not half
+    there = has_half() or item != HALF_BYTES
 
     @intrinsic
     def value_tile(
@@ -160,7 +166,7 @@ def make_value_tile(rows: int, half: bool = False) -> Any:
             out_starts = [builder.mul(ir.Constant(_I64, r), out_stride) for r in range(rows)]
 
             def body(j: Any, sums: list[Any]) -> list[Any]:
-                lane_values = _load_lanes(builder, values, builder.mul(j, value_stride), half)
+                lane_values = _load_lanes(builder, values, builder.mul(j, value_stride), item)
                 return [
                     _fma(
                         builder, _splat(builder, _load(builder, weights, builder.add(row, j), _F32)), lane_values, total

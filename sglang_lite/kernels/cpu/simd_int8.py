@@ -1,4 +1,4 @@
-"""Vector building blocks for products with int8 activations, as LLVM IR for x86 with AVX2, FMA and F16C.
+"""Vector building blocks for products with int8 activations, as LLVM IR; `simd_dot` has what differs between processors.
 
 All addresses are int64 byte addresses. Activations are int8 in groups of 32 with a float32 scale for each half. A weight
 block holds 8 outputs of one group, eight vectors of four bytes for each output, so one 32-bit lane is one output and nothing
@@ -8,13 +8,15 @@ row by itself, so a result depends neither on the number of rows nor on which of
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
 from numba import extending
 from numba.core import types
 
-from sglang_lite.kernels.cpu.features import has_byte_dot_product, has_half
+from sglang_lite.kernels.cpu.features import byte_path, has_half
+from sglang_lite.kernels.cpu.simd_dot import NEON, PLAIN, ByteWeights, call, constant, nibble_dots
 
 GROUP = 32
 """Activations that meet one weight block; each half of them has a scale of its own."""
@@ -22,9 +24,9 @@ GROUP = 32
 OUTPUTS = 8
 """Outputs of one weight block."""
 
-_I1, _I8, _I16, _I32, _I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
+_I8, _I32, _I64 = (ir.IntType(bits) for bits in (8, 32, 64))
 _F16, _F32 = ir.HalfType(), ir.FloatType()
-_BYTES, _WORDS, _INTS = ir.VectorType(_I8, 32), ir.VectorType(_I16, 16), ir.VectorType(_I32, 8)
+_INTS = ir.VectorType(_I32, 8)
 _FLOATS, _HALVES = ir.VectorType(_F32, 8), ir.VectorType(_F16, 8)
 
 _intrinsic: Any = extending.intrinsic
@@ -32,16 +34,6 @@ _intrinsic: Any = extending.intrinsic
 
 def _i64(value: int) -> ir.Constant:
     return ir.Constant(_I64, value)
-
-
-def _all(kind: Any, value: float) -> ir.Constant:
-    return ir.Constant(kind, [value] * kind.count)
-
-
-def _call(builder: Any, name: str, result: Any, args: list[Any]) -> Any:
-    function_type = ir.FunctionType(result, [arg.type for arg in args])
-    function = builder.module.globals.get(name) or ir.Function(builder.module, function_type, name)
-    return builder.call(function, args)
 
 
 def _pointer(builder: Any, address: Any, offset: int, kind: Any) -> Any:
@@ -67,7 +59,7 @@ def _splat(builder: Any, scalar: Any) -> Any:
 
 
 def _fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
-    return _call(builder, "llvm.fma.v8f32", _FLOATS, [a, b, c])
+    return call(builder, "llvm.fma.v8f32", _FLOATS, [a, b, c])
 
 
 def _loop(builder: Any, count: Any, start: list[Any], body: Any) -> list[Any]:
@@ -92,39 +84,6 @@ def _loop(builder: Any, count: Any, start: list[Any], body: Any) -> list[Any]:
     return carried
 
 
-def _word_products(builder: Any, unsigned: Any, signed: Any) -> Any:
-    return _call(builder, "llvm.x86.avx2.pmadd.ub.sw", _WORDS, [unsigned, signed])
-
-
-def _widen(builder: Any, words: Any) -> Any:
-    return _call(builder, "llvm.x86.avx2.pmadd.wd", _INTS, [words, _all(_WORDS, 1)])
-
-
-def _dot_small(builder: Any, unsigned: list[Any], signed: list[Any]) -> Any:
-    """Sums of byte products for unsigned factors up to 15: four word sums stay under 2^15 (15 * 127 * 2 * 4)."""
-    if has_byte_dot_product():
-        return _dot(builder, unsigned, signed)
-    words = [_word_products(builder, u, s) for u, s in zip(unsigned, signed, strict=True)]
-    while len(words) > 1:
-        words = [builder.add(a, b) for a, b in zip(words[::2], words[1::2], strict=True)]
-    return _widen(builder, words[0])
-
-
-def _dot(builder: Any, unsigned: list[Any], signed: list[Any]) -> Any:
-    """Sums of byte products for unsigned factors up to 128 and signed ones from -127 to 127."""
-    if has_byte_dot_product():
-        total = _all(_INTS, 0)
-        for u, s in zip(unsigned, signed, strict=True):
-            args = [total, builder.bitcast(u, _INTS), builder.bitcast(s, _INTS)]
-            total = _call(builder, "llvm.x86.avx512.vpdpbusd.256", _INTS, args)
-        return total
-    ints = [_widen(builder, _word_products(builder, u, s)) for u, s in zip(unsigned, signed, strict=True)]
-    total = ints[0]
-    for part in ints[1:]:
-        total = builder.add(total, part)
-    return total
-
-
 class _Rows:
     """The activations of a tile's rows and where their results go."""
 
@@ -139,7 +98,7 @@ class _Rows:
     def quad(self, row: int, group: Any, number: int) -> Any:
         """Four activations, for all outputs."""
         at = _step(self._builder, self._starts[0][row], group, GROUP)
-        return self._builder.bitcast(_splat(self._builder, _load(self._builder, at, _I32, 4 * number)), _BYTES)
+        return _splat(self._builder, _load(self._builder, at, _I32, 4 * number))
 
     def scale(self, row: int, group: Any, half: int) -> Any:
         at = _step(self._builder, self._starts[1][row], group, 8)
@@ -152,7 +111,7 @@ class _Rows:
         """What the sum begins with: the output as it is, or zeros."""
         there = _load(self._builder, self._starts[3][row], _FLOATS)
         keep = self._builder.icmp_signed("!=", accumulate, _i64(0))
-        return self._builder.select(keep, there, _all(_FLOATS, 0.0))
+        return self._builder.select(keep, there, constant(_FLOATS, 0))
 
     def put(self, row: int, value: Any) -> None:
         _store(self._builder, value, self._starts[3][row])
@@ -165,6 +124,58 @@ def _factors(builder: Any, block: Any, offset: int, half: bool) -> Any:
     return _load(builder, block, _FLOATS, offset)
 
 
+def emit_nibble_tile(builder: Any, path: str, rows: int, half: bool, args: list[Any]) -> None:
+    """The body of `make_nibble_tile`, by one of the ways of `simd_dot`."""
+    w, a, scales, sums, y, groups, a_stride, s_stride, y_stride, accumulate = args
+    factor_bytes = 16 if half else 32
+    sums_stride = builder.lshr(s_stride, _i64(1))
+    tile = _Rows(builder, rows, [a, scales, sums, y], [a_stride, s_stride, sums_stride, y_stride])
+
+    def body(g: Any, totals: list[Any]) -> list[Any]:
+        block = _step(builder, w, g, 128 + 2 * factor_bytes)
+        packed = [_load(builder, block, _INTS, 32 * s) for s in range(4)]
+        low = constant(_INTS, 0x0F0F0F0F)
+        q = [builder.and_(p, low) for p in packed]
+        q += [builder.and_(builder.lshr(p, constant(_INTS, 4)), low) for p in packed]
+        d, m = _factors(builder, block, 128, half), _factors(builder, block, 128 + factor_bytes, half)
+        after = []
+        for r, total in enumerate(totals):
+            for n in range(2):
+                part = range(4 * n, 4 * n + 4)
+                dots = nibble_dots(builder, path, [q[s] for s in part], [tile.quad(r, g, s) for s in part])
+                total = _fma(builder, builder.sitofp(dots, _FLOATS), builder.fmul(d, tile.scale(r, g, n)), total)
+            after.append(_fma(builder, m, tile.scaled_sum(r, g), total))
+        return after
+
+    start = [tile.first(r, accumulate) for r in range(rows)]
+    for r, total in enumerate(_loop(builder, groups, start, body)):
+        tile.put(r, total)
+
+
+def emit_byte_tile(builder: Any, path: str, rows: int, halves: bool, args: list[Any]) -> None:
+    """The body of `make_byte_tile`, by one of the ways of `simd_dot`."""
+    w, a, scales, sums, y, groups, a_stride, s_stride, y_stride, accumulate = args
+    sums_stride = builder.lshr(s_stride, _i64(1))
+    tile = _Rows(builder, rows, [a, scales, sums, y], [a_stride, s_stride, sums_stride, y_stride])
+
+    def body(g: Any, totals: list[Any]) -> list[Any]:
+        block = _step(builder, w, g, 256 + (64 if halves else 16))
+        q = [_load(builder, block, _INTS, 32 * s) for s in range(8)]
+        parts = [ByteWeights(builder, path, q[:4]), ByteWeights(builder, path, q[4:])]
+        after = []
+        for r, total in enumerate(totals):
+            for n, part in enumerate(parts):
+                dots = part.dots([tile.quad(r, g, 4 * n + s) for s in range(4)])
+                d = _factors(builder, block, 256 + (32 * n if halves else 0), not halves)
+                total = _fma(builder, builder.sitofp(dots, _FLOATS), builder.fmul(d, tile.scale(r, g, n)), total)
+            after.append(total)
+        return after
+
+    start = [tile.first(r, accumulate) for r in range(rows)]
+    for r, total in enumerate(_loop(builder, groups, start, body)):
+        tile.put(r, total)
+
+
 def make_nibble_tile(rows: int, half: bool) -> Any:
     """`tile(w, a, scales, sums, y, groups, a_stride, s_stride, y_stride, accumulate)`: 8 outputs, weights `d q + m`, q in 0..15.
 
@@ -172,47 +183,7 @@ def make_nibble_tile(rows: int, half: bool) -> Any:
     m[g] sums[r, g]`; strides count bytes, `s_stride` those of scales, twice those of sums. A block is 128
     bytes of q (vector s in the low nibbles of bytes 32 s ..., vector s + 4 in the high ones), eight d, eight m.
     """
-    factor_bytes = 16 if half else 32
-    block_bytes = 128 + 2 * factor_bytes
-
-    @_intrinsic
-    def nibble_tile(
-        ctx: Any, w: Any, a: Any, scales: Any, sums: Any, y: Any, groups: Any, a_stride: Any, s_stride: Any,
-        y_stride: Any, accumulate: Any,
-    ) -> Any:  # fmt: skip
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            w, a, scales, sums, y, groups, a_stride, s_stride, y_stride, accumulate = args
-            sums_stride = builder.lshr(s_stride, _i64(1))
-            tile = _Rows(builder, rows, [a, scales, sums, y], [a_stride, s_stride, sums_stride, y_stride])
-
-            def body(g: Any, totals: list[Any]) -> list[Any]:
-                block = _step(builder, w, g, block_bytes)
-                packed = [_load(builder, block, _BYTES, 32 * s) for s in range(4)]
-                low = _all(_BYTES, 15)
-                shifted = [builder.lshr(builder.bitcast(p, _WORDS), _all(_WORDS, 4)) for p in packed]
-                q = [builder.and_(p, low) for p in packed]
-                q += [builder.and_(builder.bitcast(p, _BYTES), low) for p in shifted]
-                d = _factors(builder, block, 128, half)
-                m = _factors(builder, block, 128 + factor_bytes, half)
-                after = []
-                for r, total in enumerate(totals):
-                    for n in range(2):
-                        part = range(4 * n, 4 * n + 4)
-                        dots = _dot_small(builder, [q[s] for s in part], [tile.quad(r, g, s) for s in part])
-                        total = _fma(
-                            builder, builder.sitofp(dots, _FLOATS), builder.fmul(d, tile.scale(r, g, n)), total
-                        )
-                    after.append(_fma(builder, m, tile.scaled_sum(r, g), total))
-                return after
-
-            start = [tile.first(r, accumulate) for r in range(rows)]
-            for r, total in enumerate(_loop(builder, groups, start, body)):
-                tile.put(r, total)
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * 10), codegen
-
-    return nibble_tile
+    return _tile(lambda builder, args: emit_nibble_tile(builder, byte_path(), rows, half, args))
 
 
 def make_byte_tile(rows: int, halves: bool) -> Any:
@@ -221,46 +192,22 @@ def make_byte_tile(rows: int, halves: bool) -> Any:
     As `make_nibble_tile`; `sums` is not read. A block is 256 bytes of q and eight float16 d, or with `halves` eight
     float32 d for the first 16 weights of the group and eight for the others.
     """
-    block_bytes = 256 + (64 if halves else 16)
+    return _tile(lambda builder, args: emit_byte_tile(builder, byte_path(), rows, halves, args))
 
+
+def _tile(emit: Callable[[Any, list[Any]], None]) -> Any:
     @_intrinsic
-    def byte_tile(
+    def tile(
         ctx: Any, w: Any, a: Any, scales: Any, sums: Any, y: Any, groups: Any, a_stride: Any, s_stride: Any,
         y_stride: Any, accumulate: Any,
     ) -> Any:  # fmt: skip
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            w, a, scales, sums, y, groups, a_stride, s_stride, y_stride, accumulate = args
-            sums_stride = builder.lshr(s_stride, _i64(1))
-            tile = _Rows(builder, rows, [a, scales, sums, y], [a_stride, s_stride, sums_stride, y_stride])
-
-            def body(g: Any, totals: list[Any]) -> list[Any]:
-                block = _step(builder, w, g, block_bytes)
-                q = [_load(builder, block, _BYTES, 32 * s) for s in range(8)]
-                # |q| times the activation with q's sign; -128 stays right, as 128 without a sign.
-                sizes = [_call(builder, "llvm.abs.v32i8", _BYTES, [x, ir.Constant(_I1, 0)]) for x in q]
-                after = []
-                for r, total in enumerate(totals):
-                    for n, (lo, hi) in enumerate([(0, 4), (4, 8)]):
-                        signed = [
-                            _call(builder, "llvm.x86.avx2.psign.b", _BYTES, [tile.quad(r, g, s), q[s]])
-                            for s in range(lo, hi)
-                        ]
-                        dots = _dot(builder, sizes[lo:hi], signed)
-                        d = _factors(builder, block, 256 + (32 * n if halves else 0), not halves)
-                        total = _fma(
-                            builder, builder.sitofp(dots, _FLOATS), builder.fmul(d, tile.scale(r, g, n)), total
-                        )
-                    after.append(total)
-                return after
-
-            start = [tile.first(r, accumulate) for r in range(rows)]
-            for r, total in enumerate(_loop(builder, groups, start, body)):
-                tile.put(r, total)
+            emit(builder, args)
             return context.get_dummy_value()
 
         return types.void(*[types.int64] * 10), codegen
 
-    return byte_tile
+    return tile
 
 
 @_intrinsic
@@ -280,7 +227,7 @@ def quantize_group(ctx: Any, x: Any, a: Any, scales: Any, scaled_sum: Any) -> An
             for i, part in enumerate(rounded):
                 _store(builder, builder.trunc(part, ir.VectorType(_I8, 8)), a, 16 * half + 8 * i)
             _store(builder, size, scales, 4 * half)
-            total = _call(builder, "llvm.vector.reduce.add.v8i32", _I32, [builder.add(*rounded)])
+            total = call(builder, "llvm.vector.reduce.add.v8i32", _I32, [builder.add(*rounded)])
             sums.append(builder.fmul(size, builder.sitofp(total, _F32)))
         _store(builder, builder.fadd(*sums), scaled_sum)
         return context.get_dummy_value()
@@ -290,18 +237,25 @@ def quantize_group(ctx: Any, x: Any, a: Any, scales: Any, scaled_sum: Any) -> An
 
 def _rounded(builder: Any, values: list[Any]) -> tuple[Any, list[Any]]:
     """The scale of 16 floats in two vectors, and their int8 values as int32."""
-    sizes = [_call(builder, "llvm.fabs.v8f32", _FLOATS, [v]) for v in values]
-    top = _call(builder, "llvm.vector.reduce.fmax.v8f32", _F32, [_call(builder, "llvm.maxnum.v8f32", _FLOATS, sizes)])
+    sizes = [call(builder, "llvm.fabs.v8f32", _FLOATS, [v]) for v in values]
+    top = call(builder, "llvm.vector.reduce.fmax.v8f32", _F32, [call(builder, "llvm.maxnum.v8f32", _FLOATS, sizes)])
     total = builder.fadd(*sizes)
     # A sum of finite sizes may overflow too, but only where the products would.
-    finite = builder.fcmp_ordered("==", builder.fsub(total, total), _all(_FLOATS, 0.0))
+    finite = builder.fcmp_ordered("==", builder.fsub(total, total), constant(_FLOATS, 0.0))
     good = builder.icmp_signed("==", builder.bitcast(finite, _I8), ir.Constant(_I8, -1))
     zero = builder.fcmp_ordered("==", top, ir.Constant(_F32, 0.0))
     inverse = builder.select(zero, ir.Constant(_F32, 0.0), builder.fdiv(ir.Constant(_F32, 127.0), top))
     factor = _splat(builder, inverse)
-    rounded = [_call(builder, "llvm.x86.avx.cvt.ps2dq.256", _INTS, [builder.fmul(v, factor)]) for v in values]
+    rounded = [_to_nearest(builder, builder.fmul(v, factor)) for v in values]
     size = builder.select(good, builder.fmul(top, ir.Constant(_F32, 1 / 127)), ir.Constant(_F32, float("nan")))
     return size, rounded
+
+
+def _to_nearest(builder: Any, values: Any) -> Any:
+    """Eight floats as int32, ties to even; what NaN becomes does not matter."""
+    if byte_path() not in (NEON, PLAIN):
+        return call(builder, "llvm.x86.avx.cvt.ps2dq.256", _INTS, [values])
+    return call(builder, "llvm.fptosi.sat.v8i32.v8f32", _INTS, [call(builder, "llvm.rint.v8f32", _FLOATS, [values])])
 
 
 @_intrinsic
@@ -374,6 +328,17 @@ def store_half(ctx: Any, address: Any, value: Any) -> Any:
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         if has_half():
             _store(builder, builder.fptrunc(args[1], _F16), args[0])
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.float32), codegen
+
+
+@_intrinsic
+def store_signed(ctx: Any, address: Any, value: Any) -> Any:
+    """Put a float32 that is a whole number of one byte at `address` as int8."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        _store(builder, call(builder, "llvm.fptosi.sat.i8.f32", _I8, [args[1]]), args[0])
         return context.get_dummy_value()
 
     return types.void(types.int64, types.float32), codegen

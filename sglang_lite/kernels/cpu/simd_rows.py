@@ -139,6 +139,69 @@ def add_rows(ctx: Any, x: Any, other: Any, groups: Any) -> Any:
 
 
 @_intrinsic
+def multiply_rows(ctx: Any, x: Any, other: Any, groups: Any) -> Any:
+    """`multiply_rows(x, other, groups)`: `x *= other` for `groups * 16` floats."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        x, other, groups = args
+
+        def body(i: Any, _: list[Any]) -> list[Any]:
+            at = _lanes(builder, i)
+            product = builder.fmul(simd._load(builder, x, at, _VEC), simd._load(builder, other, at, _VEC))
+            simd._store(builder, product, x, at)
+            return []
+
+        simd._loop(builder, groups, [], body)
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 3), codegen
+
+
+@_intrinsic
+def round_rows(ctx: Any, x: Any, groups: Any) -> Any:
+    """`round_rows(x, groups)`: `groups * 16` floats become whole numbers -127..127, in place; returns what one is worth.
+
+    That is `max |x| / 127`; rounds to nearest, ties to even. A NaN or an infinity makes it NaN, and all numbers 0.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        x, groups = args
+
+        def measure(i: Any, carried: list[Any]) -> list[Any]:
+            values = simd._load(builder, x, _lanes(builder, i), _VEC)
+            size = simd._call(builder, "llvm.fabs.v16f32", _VEC, [values])
+            # What is not finite leaves a NaN here, and 0 otherwise.
+            nothing = builder.fsub(values, values)
+            return [
+                simd._call(builder, "llvm.maxnum.v16f32", _VEC, [carried[0], size]),
+                builder.fadd(carried[1], nothing),
+            ]
+
+        tops, nothings = simd._loop(builder, groups, [simd._constant(0.0)] * 2, measure)
+        top = simd._call(builder, "llvm.vector.reduce.fmax.v16f32", _F32, [tops])
+        clean = builder.fcmp_ordered("==", nothings, simd._constant(0.0))
+        finite = builder.icmp_signed("==", builder.bitcast(clean, ir.IntType(16)), ir.Constant(ir.IntType(16), -1))
+        zero = builder.fcmp_ordered("==", top, ir.Constant(_F32, 0.0))
+        usable = builder.and_(finite, builder.not_(zero))
+        inverse = builder.select(usable, builder.fdiv(ir.Constant(_F32, 127.0), top), ir.Constant(_F32, 0.0))
+        factors = simd._splat(builder, inverse)
+        is_usable = builder.fcmp_ordered("!=", factors, simd._constant(0.0))
+
+        def scale(i: Any, _: list[Any]) -> list[Any]:
+            at = _lanes(builder, i)
+            scaled = builder.fmul(simd._load(builder, x, at, _VEC), factors)
+            whole = simd._call(builder, "llvm.rint.v16f32", _VEC, [scaled])
+            simd._store(builder, builder.select(is_usable, whole, simd._constant(0.0)), x, at)
+            return []
+
+        simd._loop(builder, groups, [], scale)
+        worth = builder.fmul(top, ir.Constant(_F32, 1 / 127))
+        return builder.select(finite, worth, ir.Constant(_F32, float("nan")))
+
+    return types.float32(types.int64, types.int64), codegen
+
+
+@_intrinsic
 def rotate_pairs(ctx: Any, pairs: Any, cos: Any, sin: Any) -> Any:
     """`rotate_pairs(pairs, cos, sin)`: floats 0..7 and 8..15 at `pairs` are turned by eight angles, in place."""
 

@@ -12,17 +12,18 @@ from sglang_lite.kernels.cpu.parallel_attention import worker_address
 from sglang_lite.kernels.cpu.store_kv import store_kv
 
 PART = "attention"
+_PARTS = {4: (PART, np.float32), 2: (f"{PART}-half", np.int16), 1: (f"{PART}-int8", np.int8)}
 
 
-def warm_up(notice: Callable[[str], None], half: bool = False) -> None:
+def warm_up(notice: Callable[[str], None], item: int = 4) -> None:
     """Run each kernel once on a few floats; afterwards no call compiles anything.
 
     Args:
         notice: called with one line if the kernels must be compiled (seconds) and not just loaded.
-        half: for keys and values stored as float16.
+        item: bytes of a stored number of keys and values.
 
     """
-    part, stored = (f"{PART}-half", np.int16) if half else (PART, np.float32)
+    part, stored = _PARTS[item]
     compiled = is_compiled(part)
     if not compiled:
         notice("compiling the CPU attention kernels (once for this machine, about 5 s)")
@@ -37,6 +38,8 @@ def warm_up(notice: Callable[[str], None], half: bool = False) -> None:
         token,
         keys,
         values,
+        np.ones((2, 1, page), dtype=np.float32),
+        np.ones((2, 1, page), dtype=np.float32),
         np.array([[1]], dtype=np.int32),
         np.array([0, 1], dtype=np.int32),
         lens,

@@ -32,7 +32,18 @@ def run_kernel(
     out = np.full(case.q.shape, np.nan, dtype=np.float32)
     tiles = plan_tiles(np.diff(host.q_starts), case.k.shape[1], group)
     scratch = np.full((4, scratch_floats(group, head_dim)), np.nan, dtype=np.float32)
-    batch = (case.q.numpy(), k_pages, v_pages, host.page_table, host.q_starts, host.seq_lens, tiles)
+    no_scales = np.zeros((1, 1, 1), dtype=np.float32)
+    batch = (
+        case.q.numpy(),
+        k_pages,
+        v_pages,
+        no_scales,
+        no_scales,
+        host.page_table,
+        host.q_starts,
+        host.seq_lens,
+        tiles,
+    )
     numbers = (np.float32(head_dim**-0.5), window, np.float32(soft_cap))
     if threads is None:
         paged_attention(*batch, scratch[0], out, *numbers)

@@ -58,8 +58,10 @@ def attend(
     q = rng.standard_normal((int(q_starts[-1]), KV_HEADS * group, DEPTH)).astype(np.float32)
     out = np.full_like(q, np.nan)
     scratch = np.full(scratch_floats(group, DEPTH), np.nan, dtype=np.float32)
+    no_scales = np.zeros((1, 1, 1), dtype=np.float32)
     paged_attention(
-        q, k, v, table, q_starts, lens, tiles, scratch, out, np.float32(0.2), window, np.float32(0.0), 4
+        q, k, v, no_scales, no_scales, table, q_starts, lens, tiles, scratch, out, np.float32(0.2), window, np.float32(0.0),
+        4,
     )  # fmt: skip
     return out
 
