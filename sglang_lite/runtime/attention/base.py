@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 
@@ -42,14 +42,41 @@ class AttentionBackend(Protocol):
         """Store the new tokens' keys and values, then attend; causal over absolute positions.
 
         Args:
-            q: float32 [T, query heads, head_dim], rotated.
-            k: float32 [T, kv_heads, head_dim], rotated.
-            v: float32 [T, kv_heads, head_dim].
+            q: [T, query heads, head_dim], rotated; float32, or on GPUs the pool's type too.
+            k: [T, kv_heads, head_dim], rotated; of the type of `q`.
+            v: [T, kv_heads, head_dim]; of the type of `q`.
             layer: index of the layer in the pool, whose pages are written.
             options: what this layer does differently.
 
         Returns:
-            float32 [T, query heads, head_dim]. A row's values do not depend on which other rows are in the batch.
+            [T, query heads, head_dim] of the type of `q`. A row's values do not depend on which other rows are in the batch.
+
+        """
+        ...
+
+
+@runtime_checkable
+class GraphAttention(AttentionBackend, Protocol):
+    """A backend whose launches may be recorded once and replayed for other batches of the same size.
+
+    A recorded batch is made of buffers that stay where they are: `fb.page_table`, `fb.out_slots` and the others are
+    overwritten before each replay, and `fb.host` holds the numpy side of the batch that is in them.
+    """
+
+    def plan_capture(self, fb: ForwardBatch) -> None:
+        """As `plan`, but the `forward`s until the next plan may be recorded.
+
+        Args:
+            fb: rows of one new token each. What is recorded holds for every batch of as many such rows, up to the
+                width of its page table.
+
+        """
+        ...
+
+    def plan_replay(self, fb: ForwardBatch) -> None:
+        """Prepare a replay of what was recorded after `plan_capture` of as many rows and as wide a page table.
+
+        Called before each replay, on the stream of the replay.
 
         """
         ...

@@ -49,6 +49,53 @@ def test_the_backends_agree_on_keys_and_values_stored_as_float16(page_size: int)
     assert 1e-5 < float((got[0] - full).abs().max()) < 2e-2
 
 
+def test_plain_torch_takes_either_layout_of_keys() -> None:
+    arguments = ([0, 40, 3], [7, 1, 30], 16, 6, 2, 32)
+    cases = [paged_case(*arguments, token_major=token_major) for token_major in (False, True)]
+    first, second = (attend("torch", case) for case in cases)
+    assert torch.equal(first, second)
+    assert torch.equal(cases[1].pool.k.transpose(-1, -2).nan_to_num(), cases[0].pool.k.nan_to_num())
+
+
+def test_the_cpu_backend_refuses_a_pool_of_the_gpu() -> None:
+    with pytest.raises(AssertionError, match="token_major=False"):
+        CpuAttention(KvPool(1, 2, 1, 16, 16, token_major=True), 1, KernelThreads(1))
+
+
+@pytest.mark.parametrize("page_size", [1, 4, 16, 32])
+def test_the_backends_agree_on_keys_and_values_stored_as_int8(page_size: int) -> None:
+    """Prefixes written in a step of their own, so that both read what they rounded; rounding itself shows, and is small."""
+    got: list[torch.Tensor] = []
+    for kind, threads, dtype in (("cpu", 1, torch.int8), ("torch", 1, torch.int8), ("cpu", 1, torch.float32)):
+        case = paged_case([0, 0, 0], [47, 41, 33], page_size, 6, 2, 32)
+        case.pool = KvPool(1, case.pool.num_pages, 2, 32, page_size, dtype=dtype)
+        first = attend(kind, case, threads)
+        later = paged_case([40, 300, 3], [7, 1, 30], page_size, 6, 2, 32)
+        later.pool = KvPool(1, later.pool.num_pages, 2, 32, page_size, dtype=dtype)
+        before = ForwardBatch.build(
+            np.zeros(343), np.array([40, 300, 3]), np.zeros(3, dtype=int), later.fb.host.page_table, page_size
+        )
+        noise = torch.Generator().manual_seed(4)
+        keys, values, queries = (torch.randn(343, heads, 32, generator=noise) for heads in (2, 2, 6))
+        attention = backend(kind, later.pool, 6, threads)
+        attention.plan(before)
+        attention.forward(queries, keys, values, 0)
+        attention.plan(later.fb)
+        got.append(torch.cat([first, attention.forward(later.q, later.k, later.v, 0)]))
+    torch.testing.assert_close(got[0], got[1], atol=2e-5, rtol=1e-5)
+    assert 1e-4 < float((got[0] - got[2]).abs().max()) < 5e-2
+
+
+def test_threads_change_no_bit_of_attention_over_int8(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu, "_WORTH_THREADS", 0)
+    results = []
+    for threads in (1, 2):
+        case = paged_case([0, 0], [300, 20], 16, 9, 3, 64)
+        case.pool = KvPool(1, case.pool.num_pages, 3, 64, 16, dtype=torch.int8)
+        results.append(attend("cpu", case, threads))
+    assert torch.equal(*results)
+
+
 OPTIONS = {
     "scale": LayerAttention(scale=0.7),
     "window": LayerAttention(window=9),
