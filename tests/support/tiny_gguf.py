@@ -138,7 +138,7 @@ def write_tensors(
             case _:
                 writer.add_array(key, value)
     for name, tensor in tensors.items():
-        kind = storage if tensor.ndim == 2 else GGMLQuantizationType.F32
+        kind = storage if tensor.ndim >= 2 else GGMLQuantizationType.F32
         stored = quantize(np.ascontiguousarray(tensor), kind)
         raw_shape = stored.shape if kind in (GGMLQuantizationType.F32, GGMLQuantizationType.F16) else None
         writer.add_tensor(name, stored, raw_shape=raw_shape, raw_dtype=kind)

@@ -20,11 +20,15 @@ from transformers import (
     LlamaForCausalLM,
     MistralConfig,
     MistralForCausalLM,
+    MixtralConfig,
+    MixtralForCausalLM,
     PreTrainedModel,
     Qwen2Config,
     Qwen2ForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
+    Qwen3MoeConfig,
+    Qwen3MoeForCausalLM,
 )
 
 from tests.support.tiny_gguf import write_tensors
@@ -82,6 +86,14 @@ GEMMA2 = {
     "sliding_window": 11,
 }
 
+QWEN3_MOE = {
+    "head_dim": 32,
+    "num_experts": 6,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 32,
+    "norm_topk_prob": True,
+}
+
 ARCHITECTURES: dict[str, TinyModel] = {
     "llama": TinyModel(LlamaConfig, LlamaForCausalLM),
     "llama with all biases": TinyModel(LlamaConfig, LlamaForCausalLM, {"attention_bias": True, "mlp_bias": True}),
@@ -100,6 +112,21 @@ ARCHITECTURES: dict[str, TinyModel] = {
         Gemma2Config,
         Gemma2ForCausalLM,
         GEMMA2 | {"attn_logit_softcapping": None, "final_logit_softcapping": None, "tie_word_embeddings": False},
+    ),
+    "mixtral": TinyModel(MixtralConfig, MixtralForCausalLM, {"num_local_experts": 4}),
+    "mixtral with window": TinyModel(
+        MixtralConfig, MixtralForCausalLM, {"num_local_experts": 3, "num_experts_per_tok": 1, "sliding_window": 13}
+    ),
+    "qwen3moe": TinyModel(Qwen3MoeConfig, Qwen3MoeForCausalLM, QWEN3_MOE),
+    "qwen3moe with dense layers": TinyModel(
+        Qwen3MoeConfig,
+        Qwen3MoeForCausalLM,
+        QWEN3_MOE | {"num_hidden_layers": 4, "norm_topk_prob": False, "decoder_sparse_step": 2, "mlp_only_layers": [1]},
+    ),
+    "qwen3moe with window and bias": TinyModel(
+        Qwen3MoeConfig,
+        Qwen3MoeForCausalLM,
+        QWEN3_MOE | {"use_sliding_window": True, "sliding_window": 9, "attention_bias": True},
     ),
 }
 
@@ -132,7 +159,7 @@ def all_logits(model: PreTrainedModel, ids: list[int], one_by_one: bool = False)
 def round_to(model: PreTrainedModel, storage: GGMLQuantizationType) -> None:
     """Leave only matrix values that `storage` can hold, so that a file of it is exact."""
     for parameter in model.parameters():
-        if parameter.ndim == 2:
+        if parameter.ndim >= 2:
             stored = quantize(parameter.data.numpy(), storage)
             parameter.data.copy_(torch.from_numpy(dequantize(stored, storage).copy()))
 
@@ -149,6 +176,7 @@ _GGUF_NAMES = {
     "mlp.gate_proj": "ffn_gate",
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
+    "mlp.gate": "ffn_gate_inp",
 }
 _GEMMA2_GGUF_NAMES = _GGUF_NAMES | {
     "post_attention_layernorm": "post_attention_norm",
@@ -167,6 +195,7 @@ def save_gguf(
     """Write a model as llama.cpp's converter does: its names, llama's row order, Gemma's norms plus one."""
     config: Any = model.config
     tensors = _gguf_tensors(model, architecture)
+    sparse = isinstance(model, MixtralForCausalLM | Qwen3MoeForCausalLM)
     metadata: dict[str, Any] = {
         "block_count": config.num_hidden_layers,
         "context_length": config.max_position_embeddings,
@@ -186,6 +215,10 @@ def save_gguf(
             "attn_logit_softcapping": config.attn_logit_softcapping,
             "final_logit_softcapping": config.final_logit_softcapping,
         }
+    if sparse:
+        metadata |= {"expert_count": config.num_local_experts, "expert_used_count": config.num_experts_per_tok}
+    if architecture == "qwen3moe":
+        metadata["expert_feed_forward_length"] = config.moe_intermediate_size
     metadata = {f"{architecture}.{key}": value for key, value in metadata.items()}
     metadata["tokenizer.ggml.tokens"] = [f"t{i}" for i in range(config.vocab_size)]
     change(metadata, tensors)
@@ -206,6 +239,14 @@ def _gguf_tensors(model: PreTrainedModel, architecture: str) -> dict[str, np.nda
     tensors: dict[str, np.ndarray] = {}
     for name, value in model.state_dict().items():
         weight = value.float().numpy().copy()
+        layer = ".".join(name.split(".")[1:3]).replace("layers", "blk")
+        if name.endswith("experts.gate_up_proj"):
+            gates, ups = np.split(weight, 2, axis=1)
+            tensors |= {f"{layer}.ffn_gate_exps.weight": gates, f"{layer}.ffn_up_exps.weight": ups}
+            continue
+        if name.endswith("experts.down_proj"):
+            tensors[f"{layer}.ffn_down_exps.weight"] = weight
+            continue
         if name == "lm_head.weight" and config.tie_word_embeddings:
             continue
         if architecture == "llama" and (".q_proj." in name or ".k_proj." in name):

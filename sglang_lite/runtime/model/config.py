@@ -14,6 +14,24 @@ Activation = Literal["silu", "gelu_tanh"]
 
 
 @dataclass(frozen=True)
+class ExpertsConfig:
+    """A layer's MLP as experts.
+
+    Attributes:
+        count: how many.
+        per_token: how many of them a token takes.
+        intermediate_size: width inside each.
+        renormalise: a token's weights of its experts are scaled to a sum of 1.
+
+    """
+
+    count: int
+    per_token: int
+    intermediate_size: int
+    renormalise: bool
+
+
+@dataclass(frozen=True)
 class ModelConfig:
     """Sizes and constants of one decoder model.
 
@@ -40,6 +58,8 @@ class ModelConfig:
         out_bias: the attention's output projection has a bias.
         mlp_bias: the MLP's projections have a bias.
         qk_norm: queries and keys are normalised head by head.
+        experts: what stands in place of the MLP; None: the MLP.
+        dense_layers: numbers of the layers that have the MLP all the same.
         dtype: of weights and activations.
 
     """
@@ -66,12 +86,18 @@ class ModelConfig:
     out_bias: bool = False
     mlp_bias: bool = False
     qk_norm: bool = False
+    experts: ExpertsConfig | None = None
+    dense_layers: frozenset[int] = frozenset()
     dtype: str = "float32"
 
     def attention_of(self, layer: int) -> LayerAttention:
         """What layer number `layer` asks of the attention backend."""
         window = self.windows[layer] if self.windows else None
         return LayerAttention(self.attention_scale, window, self.attention_soft_cap)
+
+    def experts_of(self, layer: int) -> ExpertsConfig | None:
+        """The experts of layer number `layer`; None: it has the plain MLP."""
+        return None if layer in self.dense_layers else self.experts
 
     @property
     def beyond_plain(self) -> tuple[str, ...]:
@@ -85,6 +111,7 @@ class ModelConfig:
             f"{self.activation} activation": self.activation != "silu",
             "biases": self.qkv_bias or self.out_bias or self.mlp_bias,
             "query and key norms": self.qk_norm,
+            "experts": self.experts is not None,
         }
         return tuple(name for name, here in asked.items() if here)
 
@@ -106,4 +133,8 @@ class ModelConfig:
             raise ModelLoadError(f"{path}: head_dim is {self.head_dim}; rotary positions need an even one")
         if self.head_dim < 4 and self.rope.kind == "dynamic":
             raise ModelLoadError(f"{path}: head_dim is {self.head_dim}; dynamic rotary positions need at least 4")
+        if self.experts is not None and self.experts.per_token > self.experts.count:
+            raise ModelLoadError(
+                f"{path}: a token takes {self.experts.per_token} experts, and a layer has {self.experts.count}"
+            )
         assert len(self.windows) in (0, self.num_layers), f"{len(self.windows)} windows for {self.num_layers} layers"

@@ -12,7 +12,7 @@ from sglang_lite.runtime.attention.base import AttentionBackend
 from sglang_lite.runtime.attention.forward_batch import ForwardBatch
 from sglang_lite.runtime.model.config import ModelConfig
 from sglang_lite.runtime.model.layers import RMSNorm, soft_cap
-from sglang_lite.runtime.model.linear import Fp32Linear, LinearFactory, LinearMethod
+from sglang_lite.runtime.model.linear import DenseLinear, LinearFactory, LinearMethod
 from sglang_lite.runtime.model.rope import RotaryEmbedding
 
 
@@ -43,7 +43,7 @@ class Decoder(nn.Module):
         self.layers = nn.ModuleList(make_layer(config, i, linear) for i in range(config.num_layers))
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.lm_head: LinearMethod = (
-            Fp32Linear(config.hidden_size, config.vocab_size, self.embed)
+            DenseLinear(config.hidden_size, config.vocab_size, self.embed)
             if config.tie_word_embeddings
             else linear(config.hidden_size, config.vocab_size)
         )
@@ -57,7 +57,7 @@ class Decoder(nn.Module):
             attention: backend whose pool receives the new keys and values.
 
         Returns:
-            float32 [T, hidden], normalised: what `logits` takes.
+            [T, hidden] in the type of the weights, normalised: what `logits` takes.
 
         """
         attention.plan(fb)
@@ -71,5 +71,5 @@ class Decoder(nn.Module):
 
     @torch.inference_mode()
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Scores of the next token, float32 [n, hidden] -> [n, vocab]; pass only the rows that need them."""
-        return soft_cap(self.lm_head(hidden), self.config.logit_soft_cap)
+        """Scores of the next token, [n, hidden] -> float32 [n, vocab]; pass only the rows that need them."""
+        return soft_cap(self.lm_head(hidden).float(), self.config.logit_soft_cap)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sglang_lite.errors import ModelLoadError
-from sglang_lite.runtime.model.config import Activation, ModelConfig
+from sglang_lite.runtime.model.config import Activation, ExpertsConfig, ModelConfig
 from sglang_lite.runtime.model.fields import Fields
 from sglang_lite.runtime.model.rope import ROPE_KINDS, RopeConfig, yarn_attention_factor
 
@@ -23,6 +23,8 @@ _ACTIVATIONS: dict[str, Activation] = {
 _WINDOW = 4096
 _QWEN_FULL_LAYERS = 28
 _HEAD_DIMS = {"qwen3": 128, "gemma2": 256}
+_EPSILONS = {"mixtral": 1e-5}
+_THETAS = {"mixtral": 1e6}
 
 
 def read_config_json(folder: Path) -> dict[str, Any]:
@@ -58,7 +60,7 @@ def folder_architecture(values: Mapping[str, Any], path: Path) -> str:
 
 
 def folder_config(values: Mapping[str, Any], architecture: str, path: Path) -> ModelConfig:
-    """Read and check the configuration of a Llama, Mistral, Qwen2, Qwen3 or Gemma 2 folder.
+    """Read and check the configuration of a folder of one of the architectures in the registry.
 
     Args:
         values: contents of config.json.
@@ -77,9 +79,9 @@ def folder_config(values: Mapping[str, Any], architecture: str, path: Path) -> M
     hidden, heads = fields.count("hidden_size"), fields.count("num_attention_heads")
     num_layers, stated = fields.count("num_hidden_layers"), fields.count("max_position_embeddings")
     fields.raise_missing()
-    rope = _rope(fields, stated)
+    rope = _rope(fields, stated, _THETAS.get(architecture, 10000.0))
     gemma2 = architecture == "gemma2"
-    bias = architecture in ("llama", "qwen3", "gemma2") and fields.flag("attention_bias")
+    bias = architecture in ("llama", "qwen3", "qwen3moe", "gemma2") and fields.flag("attention_bias")
     config = ModelConfig(
         architecture=architecture,
         hidden_size=hidden,
@@ -89,7 +91,7 @@ def folder_config(values: Mapping[str, Any], architecture: str, path: Path) -> M
         num_kv_heads=fields.count("num_key_value_heads", heads),
         head_dim=fields.count("head_dim", _HEAD_DIMS.get(architecture, max(hidden // heads, 1))),
         vocab_size=fields.count("vocab_size"),
-        rms_norm_eps=fields.number("rms_norm_eps", 1e-6),
+        rms_norm_eps=fields.number("rms_norm_eps", _EPSILONS.get(architecture, 1e-6)),
         max_position=rope.max_position(stated),
         tie_word_embeddings=fields.flag("tie_word_embeddings", gemma2),
         rope=rope,
@@ -102,11 +104,41 @@ def folder_config(values: Mapping[str, Any], architecture: str, path: Path) -> M
         qkv_bias=architecture == "qwen2" or bias,
         out_bias=bias,
         mlp_bias=architecture == "llama" and fields.flag("mlp_bias"),
-        qk_norm=architecture == "qwen3",
+        qk_norm=architecture in ("qwen3", "qwen3moe"),
+        experts=_experts(fields, architecture),
+        dense_layers=_dense_layers(fields, num_layers) if architecture == "qwen3moe" else frozenset(),
     )
     fields.raise_missing()
     config.check(path)
     return config
+
+
+def _experts(fields: Fields, architecture: str) -> ExpertsConfig | None:
+    if architecture == "mixtral":
+        return ExpertsConfig(
+            count=fields.count("num_local_experts", 8),
+            per_token=fields.count("num_experts_per_tok", 2),
+            intermediate_size=fields.count("intermediate_size"),
+            renormalise=True,
+        )
+    if architecture == "qwen3moe":
+        count = "num_experts" if fields.states("num_experts") else "num_local_experts"  # of version 4, of version 5
+        return ExpertsConfig(
+            count=fields.count(count, 128),
+            per_token=fields.count("num_experts_per_tok", 8),
+            intermediate_size=fields.count("moe_intermediate_size", 768),
+            renormalise=fields.flag("norm_topk_prob"),
+        )
+    return None
+
+
+def _dense_layers(fields: Fields, num_layers: int) -> frozenset[int]:
+    """Those that are listed, and of the others all but every `decoder_sparse_step`-th."""
+    listed = fields.get("mlp_only_layers", [])
+    if not isinstance(listed, list) or not all(isinstance(i, int) and 0 <= i < num_layers for i in listed):
+        raise fields.wrong("mlp_only_layers", f"a list of layers, numbers below {num_layers}")
+    step = fields.count("decoder_sparse_step", 1)
+    return frozenset(listed) | {i for i in range(num_layers) if (i + 1) % step}
 
 
 def _soft_cap(fields: Fields, name: str, default: float) -> float | None:
@@ -123,9 +155,11 @@ def _activation(fields: Fields, gemma2: bool) -> Activation:
 
 def _windows(fields: Fields, architecture: str, num_layers: int) -> tuple[int | None, ...]:
     """Which layers have the window: as listed, else by the architecture's rule."""
-    window = fields.optional_count("sliding_window") if fields.states("sliding_window") else _WINDOW
+    default = None if architecture == "mixtral" else _WINDOW
+    window = fields.optional_count("sliding_window") if fields.states("sliding_window") else default
     qwen = architecture in ("qwen2", "qwen3")
-    if window is None or architecture == "llama" or (qwen and not fields.flag("use_sliding_window")):
+    switched = qwen or architecture == "qwen3moe"
+    if window is None or architecture == "llama" or (switched and not fields.flag("use_sliding_window")):
         return ()
     kinds = fields.get("layer_types")
     if kinds is not None:
@@ -142,7 +176,7 @@ def _windows(fields: Fields, architecture: str, num_layers: int) -> tuple[int | 
     return tuple(None if i < full else window for i in range(num_layers))
 
 
-def _rope(fields: Fields, stated: int) -> RopeConfig:
+def _rope(fields: Fields, stated: int, default_theta: float) -> RopeConfig:
     """`rope_parameters` of transformers 5, or `rope_scaling` beside `rope_theta` of version 4."""
     values = fields.get("rope_parameters", fields.get("rope_scaling", {}))
     if not isinstance(values, dict) or any(isinstance(value, dict) for value in values.values()):
@@ -150,7 +184,7 @@ def _rope(fields: Fields, stated: int) -> RopeConfig:
     kind = values.get("rope_type", values.get("type", "default"))
     if kind not in ROPE_KINDS:
         raise ModelLoadError(f"{fields.path}: rope type {kind!r} is not built (known: {', '.join(ROPE_KINDS)})")
-    theta = fields.number("rope_theta", 10000.0)
+    theta = fields.number("rope_theta", default_theta)
     rope = Fields(values, fields.path, "rope setting")
     share = rope.number("partial_rotary_factor", fields.number("partial_rotary_factor", 1.0))
     if share != 1.0:

@@ -28,8 +28,9 @@ class Gemma2Layer(nn.Module):
         self, x: torch.Tensor, angles: tuple[torch.Tensor, torch.Tensor], attention: AttentionBackend
     ) -> torch.Tensor:
         """Map [T, hidden] -> [T, hidden]."""
-        x = x + self.attn_post_norm(self.attn(self.attn_norm(x), angles, attention))
-        return x + self.mlp_post_norm(self.mlp(self.mlp_norm(x)))
+        attended = self.attn_post_norm(self.attn(self.attn_norm(x), angles, attention))
+        normed, x = self.mlp_norm.add(attended, x)
+        return x + self.mlp_post_norm(self.mlp(normed))
 
 
 class Gemma2ForCausalLM(Decoder):

@@ -7,16 +7,24 @@ from pathlib import Path
 from typing import Any
 
 from sglang_lite.errors import ModelLoadError
-from sglang_lite.runtime.model.config import Activation, ModelConfig
+from sglang_lite.runtime.model.config import Activation, ExpertsConfig, ModelConfig
 from sglang_lite.runtime.model.fields import Fields
 from sglang_lite.runtime.model.rope import RopeConfig, yarn_attention_factor
 
 _GEMMA2_27B_LAYERS = 46
 _GEMMA2_WINDOW = 4096
+_BUILT_EXPERTS = {
+    "expert_shared_count": 0,
+    "expert_group_count": 1,
+    "expert_weights_scale": 1.0,
+    "expert_gating_func": 1,  # softmax
+    "leading_dense_block_count": 0,
+}
+"""What experts may state beside their numbers; 0 counts as not stated."""
 
 
 def gguf_architecture(metadata: Mapping[str, Any], path: Path) -> str:
-    """The architecture that GGUF metadata names.
+    """The architecture that GGUF metadata names; `mixtral` for a llama with experts, which is what its files call themselves.
 
     Raises:
         ModelLoadError: it names none.
@@ -25,11 +33,11 @@ def gguf_architecture(metadata: Mapping[str, Any], path: Path) -> str:
     architecture = metadata.get("general.architecture")
     if not isinstance(architecture, str):
         raise ModelLoadError(f"{path}: metadata lacks 'general.architecture', so the kind of model is unknown")
-    return architecture
+    return "mixtral" if architecture == "llama" and metadata.get("llama.expert_count") else architecture
 
 
 def gguf_config(metadata: Mapping[str, Any], has_head: bool, path: Path) -> ModelConfig:
-    """Read and check the configuration of a llama, qwen2, qwen3 or gemma2 file.
+    """Read and check the configuration of a file of one of the architectures in the registry.
 
     Args:
         metadata: as in `GgufFile.metadata`.
@@ -41,7 +49,7 @@ def gguf_config(metadata: Mapping[str, Any], has_head: bool, path: Path) -> Mode
 
     """
     architecture = gguf_architecture(metadata, path)
-    fields = Fields(metadata, path, "metadata", f"{architecture}.")
+    fields = Fields(metadata, path, "metadata", f"{metadata['general.architecture']}.")
     hidden, heads = fields.count("embedding_length"), fields.count("attention.head_count")
     tokens = metadata.get("tokenizer.ggml.tokens")
     vocab = fields.count("vocab_size", default=len(tokens) if isinstance(tokens, list) and tokens else None)
@@ -76,11 +84,27 @@ def gguf_config(metadata: Mapping[str, Any], has_head: bool, path: Path) -> Mode
         embedding_scale=hidden**0.5 if gemma2 else 1.0,
         activation=activation,
         qkv_bias=architecture == "qwen2",
-        qk_norm=architecture == "qwen3",
+        qk_norm=architecture in ("qwen3", "qwen3moe"),
+        experts=_experts(fields, architecture),
     )
     fields.raise_missing()
     config.check(path)
     return config
+
+
+def _experts(fields: Fields, architecture: str) -> ExpertsConfig | None:
+    if architecture not in ("mixtral", "qwen3moe"):
+        return None
+    for name, built in _BUILT_EXPERTS.items():
+        if fields.get(name, built) not in (0, built):
+            raise fields.wrong(name, f"{built}: nothing else is built")
+    inner = fields.optional_count("expert_feed_forward_length") if architecture == "qwen3moe" else None
+    return ExpertsConfig(
+        count=fields.count("expert_count"),
+        per_token=fields.count("expert_used_count"),
+        intermediate_size=inner or fields.count("feed_forward_length"),
+        renormalise=fields.flag("expert_weights_norm", True),
+    )
 
 
 def _windows(fields: Fields, num_layers: int, gemma2: bool) -> tuple[int | None, ...]:

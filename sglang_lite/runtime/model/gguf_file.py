@@ -68,6 +68,11 @@ class GgufTensor:
         """The file."""
         return self._file
 
+    @property
+    def storage(self) -> str:
+        """Name of the storage type."""
+        return self.ggml_type.name
+
     def dequantize(self, first: int = 0, last: int | None = None) -> np.ndarray:
         """Rows `first` to `last` (not included; None: all) as float32; a read-only view where the file stores float32.
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import torch
 from torch import nn
-from torch.nn import functional
 
 from sglang_lite.runtime.attention.base import AttentionBackend
 from sglang_lite.runtime.model.config import ModelConfig
+from sglang_lite.runtime.model.device_ops import add_rms_norm, gated, rms_norm, rotate
 from sglang_lite.runtime.model.linear import LinearFactory
-from sglang_lite.runtime.model.rope import RotaryEmbedding
 
 
 class RMSNorm(nn.Module):
@@ -22,7 +21,11 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Normalise x [..., size]."""
-        return functional.rms_norm(x, self.weight.shape, self.weight, self.eps)
+        return rms_norm(x, self.weight, self.eps)
+
+    def add(self, x: torch.Tensor, residual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The sum of x and `residual`, both [T, size], normalised; and the sum."""
+        return add_rms_norm(x, residual, self.weight, self.eps)
 
 
 class Attention(nn.Module):
@@ -31,8 +34,8 @@ class Attention(nn.Module):
     Attributes:
         qkv: the merged projection, queries first.
         out: the output projection.
-        qkv_bias: float32, or None.
-        out_bias: float32, or None.
+        qkv_bias: in the type of the weights, or None.
+        out_bias: in the type of the weights, or None.
         q_norm: norm of each query head before rotation, or None.
         k_norm: norm of each key head before rotation, or None.
         options: what the layer asks of the attention backend.
@@ -62,7 +65,7 @@ class Attention(nn.Module):
         rotary = heads[:, : n_q + n_kv]
         if self.q_norm is not None and self.k_norm is not None:
             rotary = torch.cat((self.q_norm(rotary[:, :n_q]), self.k_norm(rotary[:, n_q:])), dim=1)
-        rotated = RotaryEmbedding.rotate(rotary, *angles)
+        rotated = rotate(rotary, angles)
         q, k, v = rotated[:, :n_q], rotated[:, n_q:], heads[:, n_q + n_kv :]
         values = attention.forward(q, k, v, self._layer, self.options)
         return _plus(self.out(values.flatten(1)), self.out_bias)
@@ -77,13 +80,12 @@ class GatedMLP(nn.Module):
         self.down = linear(config.intermediate_size, config.hidden_size)
         self.gate_up_bias = _bias(2 * config.intermediate_size, config.mlp_bias)
         self.down_bias = _bias(config.hidden_size, config.mlp_bias)
-        self._silu = config.activation == "silu"
+        self._activation = config.activation
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Map [T, hidden] -> [T, hidden]."""
-        gate, up = _plus(self.gate_up(x), self.gate_up_bias).chunk(2, dim=-1)
-        gate = functional.silu(gate) if self._silu else functional.gelu(gate, approximate="tanh")
-        return _plus(self.down(gate.mul_(up)), self.down_bias)
+        inner = gated(_plus(self.gate_up(x), self.gate_up_bias), self._activation)
+        return _plus(self.down(inner), self.down_bias)
 
 
 def soft_cap(x: torch.Tensor, cap: float | None) -> torch.Tensor:

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 from sglang_lite.runtime.model.tensors import SourceTensor
-from sglang_lite.runtime.model.weights import copy_rows
+from sglang_lite.runtime.model.weights import store_rows
 
 
 class LinearMethod(Protocol):
@@ -32,7 +32,7 @@ class LinearMethod(Protocol):
         ...
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """`x @ weight.T`, float32 [n, in_features] -> float32 [n, out_features]."""
+        """`x @ weight.T`, [n, in_features] -> [n, out_features], both in the model's type (float32 on the CPU)."""
         ...
 
 
@@ -40,8 +40,8 @@ LinearFactory = Callable[[int, int], LinearMethod]
 """(in_features, out_features) -> an empty layer."""
 
 
-class Fp32Linear(nn.Module):
-    """The weight as float32, multiplied by torch: the oracle of every other method."""
+class DenseLinear(nn.Module):
+    """The weight in the model's type, multiplied by torch."""
 
     def __init__(self, in_features: int, out_features: int, weight: nn.Parameter | None = None) -> None:
         """Allocate the weight, or share `weight` (a tied head)."""
@@ -54,8 +54,12 @@ class Fp32Linear(nn.Module):
 
     def load_rows(self, first: int, tensor: SourceTensor, order: np.ndarray | None) -> None:
         """See `LinearMethod.load_rows`."""
-        copy_rows(self.weight.data[first : first + tensor.shape[0]].numpy(), tensor, order)
+        store_rows(self.weight.data[first : first + tensor.shape[0]], tensor, order)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """See `LinearMethod.__call__`."""
         return functional.linear(x, self.weight)
+
+
+class Fp32Linear(DenseLinear):
+    """`DenseLinear` on the CPU in float32: the oracle of every other method."""

@@ -15,19 +15,20 @@ from sglang_lite.runtime.model.linear import LinearFactory
 class LlamaLayer(nn.Module):
     """One decoder layer: attention and MLP, each behind a norm and added to the residual stream."""
 
-    def __init__(self, config: ModelConfig, layer: int, linear: LinearFactory) -> None:
+    def __init__(self, config: ModelConfig, layer: int, linear: LinearFactory, mlp: nn.Module | None = None) -> None:
+        """Make it with empty weights; `mlp` stands in place of the `GatedMLP`."""
         super().__init__()
         self.attn_norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.attn = Attention(config, layer, linear)
         self.mlp_norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
-        self.mlp = GatedMLP(config, linear)
+        self.mlp = GatedMLP(config, linear) if mlp is None else mlp
 
     def forward(
         self, x: torch.Tensor, angles: tuple[torch.Tensor, torch.Tensor], attention: AttentionBackend
     ) -> torch.Tensor:
         """Map [T, hidden] -> [T, hidden]."""
-        x = x + self.attn(self.attn_norm(x), angles, attention)
-        return x + self.mlp(self.mlp_norm(x))
+        normed, x = self.mlp_norm.add(self.attn(self.attn_norm(x), angles, attention), x)
+        return x + self.mlp(normed)
 
 
 class LlamaForCausalLM(Decoder):

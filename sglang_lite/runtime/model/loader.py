@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from sglang_lite.errors import ModelLoadError, UnsupportedError
 from sglang_lite.runtime.model.config import ModelConfig
@@ -16,6 +17,7 @@ from sglang_lite.runtime.model.folder_config import folder_architecture, folder_
 from sglang_lite.runtime.model.gguf_config import gguf_architecture, gguf_config
 from sglang_lite.runtime.model.gguf_file import GgufFile
 from sglang_lite.runtime.model.linear import Fp32Linear
+from sglang_lite.runtime.model.model_form import ModelForm, make_placed
 from sglang_lite.runtime.model.registry import (
     ARCHITECTURES,
     Architecture,
@@ -53,7 +55,7 @@ class LoadedModel:
     metadata: dict[str, Any]
 
 
-def load_model(path: str | Path, dtype: str = "float32") -> LoadedModel:
+def load_model(path: str | Path, dtype: str = "float32", form: ModelForm | None = None) -> LoadedModel:
     """Load a GGUF file, or a folder with config.json and safetensors files.
 
     Args:
@@ -61,6 +63,8 @@ def load_model(path: str | Path, dtype: str = "float32") -> LoadedModel:
         dtype: `float32`, or `auto`: the values that the file holds. For these modules both are the same: every stored
             value, of 32 or 16 bits or quantised, is a float32 number exactly or by its format's formula, and all is
             computed in float32.
+        form: where the weights lie and as what, in place of `dtype`; each tensor goes there by itself, so main memory never
+            holds them all. None: on the CPU in float32.
 
     Raises:
         ModelLoadError: a file is missing, damaged or of an unknown kind; names file and tensor.
@@ -70,7 +74,7 @@ def load_model(path: str | Path, dtype: str = "float32") -> LoadedModel:
     if dtype not in _DTYPES:
         raise UnsupportedError(f"loading {path}: dtype {dtype!r} is not built, use {' or '.join(map(repr, _DTYPES))}")
     path = Path(path)
-    return _load_folder(path) if path.is_dir() else _load_gguf(path)
+    return _load_folder(path, form) if path.is_dir() else _load_gguf(path, form)
 
 
 def find_embedded_model() -> Path:
@@ -110,7 +114,8 @@ def open_gguf(path: Path) -> tuple[GgufFile, ModelConfig]:
 
 def gguf_weights(file: GgufFile, config: ModelConfig) -> WeightSource:
     """The weights of a GGUF file, under its names."""
-    return WeightSource(file, gguf_entry(config.architecture, file.path)[1])
+    names = gguf_entry(config.architecture, file.path)[1]
+    return WeightSource(file, names.of_file(config, file.tensors))
 
 
 def open_folder(path: Path) -> tuple[WeightSource, ModelConfig]:
@@ -124,7 +129,8 @@ def open_folder(path: Path) -> tuple[WeightSource, ModelConfig]:
     config_path = path / "config.json"
     entry = folder_entry(folder_architecture(values, config_path), config_path)
     config = folder_config(values, entry.name, config_path)
-    source, names = SafetensorsFolder(path), entry.folder_names
+    source = SafetensorsFolder(path)
+    names = entry.folder_names.of_file(config, source.tensors)
     ignored = {name for name in source.tensors if _ROTARY_TABLE.fullmatch(name)}
     head = source.tensors.get(names.head)
     if config.tie_word_embeddings and head is not None:
@@ -136,10 +142,10 @@ def open_folder(path: Path) -> tuple[WeightSource, ModelConfig]:
     return WeightSource(source, names, ignored=frozenset(ignored)), config
 
 
-def _load_gguf(path: Path) -> LoadedModel:
+def _load_gguf(path: Path, form: ModelForm | None) -> LoadedModel:
     file, config = open_gguf(path)
     entry, _ = gguf_entry(config.architecture, file.path)
-    return _fill(entry, gguf_weights(file, config), config, file.metadata)
+    return _fill(entry, gguf_weights(file, config), config, file.metadata, form)
 
 
 def folder_model_config(path: Path) -> ModelConfig:
@@ -163,20 +169,27 @@ def _folder_class(path: Path) -> tuple[dict[str, Any], str]:
     return values, folder_architecture(values, path / "config.json")
 
 
-def _load_folder(path: Path) -> LoadedModel:
+def _load_folder(path: Path, form: ModelForm | None) -> LoadedModel:
     _, class_name = _folder_class(path)
     if not is_known_class(class_name):
         from sglang_lite.runtime.model.transformers_model import load_transformers  # heavy
 
-        module = load_transformers(path, class_name)
+        placed = form or ModelForm("cpu", torch.float32)
+        module = load_transformers(path, class_name, placed.device, placed.dtype)
         return LoadedModel(module.config, module, {})
     weights, config = open_folder(path)
     entry = next(entry for entry in ARCHITECTURES if entry.name == config.architecture)
-    return _fill(entry, weights, config, {})
+    return _fill(entry, weights, config, {}, form)
 
 
-def _fill(entry: Architecture, weights: WeightSource, config: ModelConfig, metadata: dict[str, Any]) -> LoadedModel:
-    module = entry.make(config, Fp32Linear)
+def _fill(
+    entry: Architecture, weights: WeightSource, config: ModelConfig, metadata: dict[str, Any], form: ModelForm | None
+) -> LoadedModel:
+    if form is None:
+        module = entry.make(config, Fp32Linear)
+    else:
+        config = replace(config, dtype=str(form.dtype).removeprefix("torch."))
+        module = make_placed(lambda: entry.make(config, form.linear), form)
     fill(module, weight_parts(config, weights.names), weights.tensors, weights.ignored)
     return LoadedModel(config, module.eval(), metadata)
 

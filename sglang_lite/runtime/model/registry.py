@@ -20,12 +20,17 @@ from sglang_lite.runtime.model.decoder import Decoder
 from sglang_lite.runtime.model.gemma2 import Gemma2ForCausalLM
 from sglang_lite.runtime.model.linear import LinearFactory
 from sglang_lite.runtime.model.llama import LlamaForCausalLM
+from sglang_lite.runtime.model.mixtral import MixtralForCausalLM
 from sglang_lite.runtime.model.weight_names import (
     FOLDER_NAMES,
     GEMMA2_FOLDER_NAMES,
     GEMMA2_GGUF_NAMES,
     GGUF_NAMES,
     LLAMA_GGUF_NAMES,
+    MIXTRAL_FOLDER_NAMES,
+    MIXTRAL_GGUF_NAMES,
+    QWEN3_MOE_FOLDER_NAMES,
+    QWEN3_MOE_GGUF_NAMES,
     Names,
 )
 
@@ -49,7 +54,7 @@ class Architecture:
     """One kind of model.
 
     Attributes:
-        name: ours, and GGUF's `general.architecture` where it has one.
+        name: ours, and GGUF's `general.architecture` where it has one (`gguf_config.gguf_architecture`).
         class_name: first of `architectures` in config.json.
         make: makes the model with empty weights.
         folder_names: its tensors in safetensors files.
@@ -71,6 +76,8 @@ ARCHITECTURES = (
     Architecture("qwen2", "Qwen2ForCausalLM", LlamaForCausalLM, FOLDER_NAMES, GGUF_NAMES),
     Architecture("qwen3", "Qwen3ForCausalLM", LlamaForCausalLM, FOLDER_NAMES, GGUF_NAMES),
     Architecture("gemma2", "Gemma2ForCausalLM", Gemma2ForCausalLM, GEMMA2_FOLDER_NAMES, GEMMA2_GGUF_NAMES),
+    Architecture("mixtral", "MixtralForCausalLM", MixtralForCausalLM, MIXTRAL_FOLDER_NAMES, MIXTRAL_GGUF_NAMES),
+    Architecture("qwen3moe", "Qwen3MoeForCausalLM", MixtralForCausalLM, QWEN3_MOE_FOLDER_NAMES, QWEN3_MOE_GGUF_NAMES),
 )
 
 

@@ -9,6 +9,8 @@ from typing import Literal, get_args
 import torch
 from torch import nn
 
+from sglang_lite.runtime.model import gpu
+
 RopeKind = Literal["default", "linear", "dynamic", "llama3", "yarn"]
 ROPE_KINDS: tuple[str, ...] = get_args(RopeKind)
 
@@ -111,7 +113,8 @@ def yarn_attention_factor(factor: float, mscale: float | None = None, mscale_all
 class RotaryEmbedding(nn.Module):
     """Rotates the two halves of each head by angles that grow with the position (the NeoX order).
 
-    Angles are computed in float64, their cosines and sines kept as float32 tables that grow with the longest sequence.
+    Angles are computed in float64 on the CPU, their cosines and sines kept as float32 tables, where `freq_factors` are, that
+    grow with the longest sequence.
 
     Attributes:
         freq_factors: float32 [head_dim / 2], each frequency is divided by its factor (1 unless the file says otherwise).
@@ -123,27 +126,33 @@ class RotaryEmbedding(nn.Module):
         self._rope = rope
         self._head_dim = head_dim
         self.freq_factors = nn.Parameter(torch.ones(head_dim // 2), requires_grad=False)
-        self._cos = torch.empty(0, head_dim // 2)
-        self._sin = torch.empty(0, head_dim // 2)
+        self._cos = torch.empty(0, head_dim // 2, device="cpu")
+        self._sin = torch.empty(0, head_dim // 2, device="cpu")
 
     def tables(self, length: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Cosines and sines, float32 [n, head_dim / 2] with n >= `length`; call it when `freq_factors` is final."""
         have = len(self._cos) // _BLOCK
         wanted = -(-length // _BLOCK)
         if wanted > have:
+            device = self.freq_factors.device
             blocks = [self._block(number) for number in range(have, max(wanted, 2 * have))]
-            self._cos = torch.cat([self._cos, *(cos for cos, _ in blocks)])
-            self._sin = torch.cat([self._sin, *(sin for _, sin in blocks)])
+            self._cos = torch.cat([self._cos.to(device), *(cos.to(device) for cos, _ in blocks)])
+            self._sin = torch.cat([self._sin.to(device), *(sin.to(device) for _, sin in blocks)])
         return self._cos, self._sin
 
     def angles(self, positions: torch.Tensor, length: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Cosines and signed sines [T, 1, head_dim] for int64 positions [T] below `length`; shared by all layers of a step."""
+        """For int64 positions [T] below `length`, what `rotate` and the GPU's kernel take; shared by all layers of a step.
+
+        float32 cosines and signed sines [T, 1, head_dim]; on a GPU the rows of the tables, [T, head_dim / 2].
+        """
         cos, sin = (table[positions] for table in self.tables(length))
+        if gpu.is_on_gpu(positions):
+            return cos, sin
         return torch.cat((cos, cos), dim=-1).unsqueeze(1), torch.cat((-sin, sin), dim=-1).unsqueeze(1)
 
     def _block(self, number: int) -> tuple[torch.Tensor, torch.Tensor]:
         positions = torch.arange(number * _BLOCK, (number + 1) * _BLOCK)
-        frequencies = self._rope.frequencies(self._head_dim, positions) / self.freq_factors.double()
+        frequencies = self._rope.frequencies(self._head_dim, positions) / self.freq_factors.cpu().double()
         angles = positions.double()[:, None] * frequencies
         factor = self._rope.attention_factor
         return (angles.cos() * factor).float(), (angles.sin() * factor).float()

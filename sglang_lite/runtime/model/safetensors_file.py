@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from sglang_lite.errors import ModelLoadError
+from sglang_lite.runtime.model.tensors import Bits
 
 INDEX_NAME = "model.safetensors.index.json"
 SINGLE_NAME = "model.safetensors"
@@ -47,6 +48,12 @@ class SafetensorsTensor:
         if self.dtype == "BF16":
             return (stored.astype(np.uint32) << 16).view(np.float32)
         return stored.astype(np.float32, copy=False)
+
+    def bits(self, first: int, last: int) -> Bits | None:
+        """See `SixteenBits`."""
+        if self.dtype not in ("BF16", "F16"):
+            return None
+        return Bits(self._stored[first:last].view(np.int16), self.dtype == "BF16")
 
 
 class SafetensorsFile:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -33,6 +34,37 @@ class SourceTensor(Protocol):
         Raises:
             ModelLoadError: the storage type cannot be turned into float32.
         """
+        ...
+
+
+@dataclass(frozen=True)
+class Bits:
+    """Numbers of 16 bits as they are stored: `values` int16 or uint16; bfloat16, or float16."""
+
+    values: np.ndarray
+    is_bfloat: bool
+
+
+@runtime_checkable
+class SixteenBits(Protocol):
+    """A tensor that may be stored in numbers of 16 bits."""
+
+    def bits(self, first: int, last: int) -> Bits | None:
+        """Rows `first` to `last` (not included), a view of the file; None where they are stored otherwise."""
+        ...
+
+
+@runtime_checkable
+class StoredTensor(Protocol):
+    """A tensor whose storage has a name of its own, with its bytes."""
+
+    @property
+    def storage(self) -> str:
+        """Name of the storage, such as `Q4_1`."""
+        ...
+
+    def raw(self) -> np.ndarray:
+        """The stored bytes, uint8 `[*shape[:-1], bytes per row]`, read-only."""
         ...
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -33,7 +34,7 @@ _BATCH_DEPENDENT_ROPES = ("dynamic", "longrope")
 
 
 class TransformersCausalLM:
-    """A `CausalLM` of transformers' modules in float32. One thread uses it at a time."""
+    """A `CausalLM` of transformers' modules. One thread uses it at a time."""
 
     def __init__(self, model: Any, config: ModelConfig, layers: list[str]) -> None:
         """Bind to a loaded model; `layers`: names of its attention modules in the order of the KV pool's layers."""
@@ -59,7 +60,7 @@ class TransformersCausalLM:
     @torch.inference_mode()
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """See `Decoder.logits`."""
-        return self._head(inputs_embeds=hidden[None], use_cache=False).logits[0]
+        return self._head(inputs_embeds=hidden[None], use_cache=False).logits[0].float()
 
     def _attend(
         self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: LayerAttention
@@ -114,8 +115,10 @@ def transformers_config(path: Path, class_name: str) -> ModelConfig:
     return _probe(path, class_name)[1]
 
 
-def load_transformers(path: Path, class_name: str) -> TransformersCausalLM:
-    """Load a model folder.
+def load_transformers(
+    path: Path, class_name: str, device: str = "cpu", dtype: torch.dtype = torch.float32
+) -> TransformersCausalLM:
+    """Load a model folder; its weights go through main memory in `dtype` on their way to `device`.
 
     Raises:
         ModelLoadError: see `transformers_config`; or a weight is missing or of another shape.
@@ -126,7 +129,7 @@ def load_transformers(path: Path, class_name: str) -> TransformersCausalLM:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             path,
             config=their_config,
-            dtype=torch.float32,
+            dtype=dtype,
             attn_implementation=_NAME,
             local_files_only=True,
             use_safetensors=True,
@@ -138,7 +141,8 @@ def load_transformers(path: Path, class_name: str) -> TransformersCausalLM:
     if report["missing_keys"]:
         names = ", ".join(sorted(report["missing_keys"])[:3])
         raise ModelLoadError(f"{path}: missing tensors: {names}; the model is incomplete, download it again")
-    return TransformersCausalLM(model.eval(), config, layers)
+    config = replace(config, dtype=str(dtype).removeprefix("torch."))
+    return TransformersCausalLM(model.eval().to(device), config, layers)
 
 
 def _probe(path: Path, class_name: str) -> tuple[Any, ModelConfig, list[str]]:

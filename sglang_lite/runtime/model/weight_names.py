@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from sglang_lite.runtime.model.config import ModelConfig
+from sglang_lite.runtime.model.expert_names import (
+    GGUF_EXPERTS,
+    MIXTRAL_FOLDER_EXPERTS,
+    QWEN3_MOE_FOLDER_EXPERTS,
+    ExpertNames,
+    expert_parts,
+    layout_of,
+)
 from sglang_lite.runtime.model.tensors import TensorSource
 from sglang_lite.runtime.model.weights import WeightPart, interleaved_order
 
@@ -26,6 +34,7 @@ class Names:
         freq_factors: factors of the rotary frequencies; None where the file cannot hold any.
         norm_plus: what the file's norm weights lack to ours.
         interleaved: rotary pairs of queries and keys lie side by side; rotation here pairs the two halves.
+        experts: layouts of a layer's experts, of which a file has one.
 
     """
 
@@ -37,6 +46,14 @@ class Names:
     freq_factors: str | None = None
     norm_plus: float = 0.0
     interleaved: bool = False
+    experts: tuple[ExpertNames, ...] = ()
+
+    def of_file(self, config: ModelConfig, tensors: Container[str]) -> Names:
+        """These names with the one layout of experts that a file of `tensors` has."""
+        sparse = next((i for i in range(config.num_layers) if config.experts_of(i)), None)
+        if sparse is None:
+            return self
+        return replace(self, experts=(layout_of(self.experts, self.layer.format(sparse), tensors),))
 
 
 _FOLDER_PARTS = {
@@ -80,6 +97,10 @@ GEMMA2_FOLDER_NAMES = Names(*_FOLDER, _GEMMA2_FOLDER_PARTS, norm_plus=1.0)
 LLAMA_GGUF_NAMES = Names(*_GGUF, _GGUF_PARTS, freq_factors="rope_freqs.weight", interleaved=True)
 GGUF_NAMES = Names(*_GGUF, _GGUF_PARTS, freq_factors="rope_freqs.weight")
 GEMMA2_GGUF_NAMES = Names(*_GGUF, _GEMMA2_GGUF_PARTS)
+MIXTRAL_FOLDER_NAMES = replace(FOLDER_NAMES, experts=MIXTRAL_FOLDER_EXPERTS)
+MIXTRAL_GGUF_NAMES = replace(LLAMA_GGUF_NAMES, experts=GGUF_EXPERTS)
+QWEN3_MOE_FOLDER_NAMES = replace(FOLDER_NAMES, experts=QWEN3_MOE_FOLDER_EXPERTS)
+QWEN3_MOE_GGUF_NAMES = replace(GGUF_NAMES, experts=GGUF_EXPERTS)
 
 
 @dataclass(frozen=True)
@@ -101,7 +122,7 @@ class WeightSource:
 
 
 def weight_parts(config: ModelConfig, names: Names) -> Iterator[WeightPart]:
-    """Every tensor of a model and where it goes."""
+    """Every tensor of a model and where it goes; of several layouts of experts, the first (`Names.of_file`)."""
     hidden = config.hidden_size
     yield WeightPart(names.embed, "embed", (config.vocab_size, hidden))
     yield WeightPart(names.norm, "norm.weight", (hidden,), plus=names.norm_plus)
@@ -113,7 +134,11 @@ def weight_parts(config: ModelConfig, names: Names) -> Iterator[WeightPart]:
         source, target = names.layer.format(i), f"layers.{i}."
         yield from _norms(config, names, source, target)
         yield from _attention(config, names, source, target + "attn.")
-        yield from _mlp(config, names, source, target + "mlp.")
+        experts = config.experts_of(i)
+        if experts is None:
+            yield from _mlp(config, names, source, target + "mlp.")
+        else:
+            yield from expert_parts(names.experts[0], experts, hidden, source, target + "mlp.")
 
 
 def _norms(config: ModelConfig, names: Names, source: str, target: str) -> Iterator[WeightPart]:

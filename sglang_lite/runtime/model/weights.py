@@ -6,10 +6,11 @@ from collections.abc import Iterable, Set
 from dataclasses import dataclass, field
 
 import numpy as np
+import torch
 from torch import nn
 
 from sglang_lite.errors import ModelLoadError
-from sglang_lite.runtime.model.tensors import SourceTensor, TensorSource
+from sglang_lite.runtime.model.tensors import SixteenBits, SourceTensor, TensorSource
 
 _CHUNK_FLOATS = 1 << 22
 """Floats converted at once, 16 MiB: loading needs little more memory than the weights themselves."""
@@ -57,6 +58,38 @@ def copy_rows(target: np.ndarray, tensor: SourceTensor, order: np.ndarray | None
         target[first : first + rows] = tensor.dequantize(first, min(first + rows, len(target)))
 
 
+def store_rows(target: torch.Tensor, tensor: SourceTensor, order: np.ndarray | None, plus: float = 0.0) -> None:
+    """Write a tensor's values, each with `plus` added, into `target`, of its shape, on any device and of any type.
+
+    Row i becomes the tensor's row `order[i]` (None: i). Values of 16 bits go to the device as they are stored; others
+    are made float32 in pieces. Values are rounded once, to the type of `target`.
+    """
+    if target.device.type == "cpu" and target.dtype == torch.float32:
+        rows = target.numpy()
+        copy_rows(rows, tensor, order)
+        if plus:
+            rows += plus
+        return
+    if order is not None:
+        target.copy_(torch.from_numpy(tensor.dequantize()[order]).add_(plus))
+        return
+    rows = max(1, _CHUNK_FLOATS // max(1, target[0].numel())) if len(target) else 1
+    for first in range(0, len(target), rows):
+        last = min(first + rows, len(target))
+        target[first:last].copy_(_host_rows(tensor, first, last, plus))
+
+
+def _host_rows(tensor: SourceTensor, first: int, last: int, plus: float) -> torch.Tensor:
+    """Rows in main memory, in a type that holds them exactly."""
+    bits = tensor.bits(first, last) if isinstance(tensor, SixteenBits) and not plus else None
+    if bits is not None:
+        kind = torch.bfloat16 if bits.is_bfloat else torch.float16
+        return torch.from_numpy(bits.values.astype(np.int16)).view(kind)
+    # A copy only of what is the file's own memory.
+    rows = torch.from_numpy(np.require(tensor.dequantize(first, last), requirements="W"))
+    return rows.add_(plus) if plus else rows
+
+
 def fill(module: nn.Module, parts: Iterable[WeightPart], source: TensorSource, ignored: Set[str] = frozenset()) -> None:
     """Load every part; parts are checked against the file before the first is read.
 
@@ -97,9 +130,7 @@ def _load(module: nn.Module, part: WeightPart, tensor: SourceTensor) -> None:
     owner_name, _, name = part.target.rpartition(".")
     target = getattr(module.get_submodule(owner_name), name)
     if isinstance(target, nn.Parameter):
-        rows = target.data.numpy()[part.first : part.first + part.shape[0]]
-        copy_rows(rows, tensor, part.order)
-        rows += part.plus
+        store_rows(target.data[part.first : part.first + part.shape[0]], tensor, part.order, part.plus)
     else:
         target.load_rows(part.first, tensor, part.order)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sglang_lite.errors import ModelLoadError
-from sglang_lite.runtime.model.config import ModelConfig
+from sglang_lite.runtime.model.config import ExpertsConfig, ModelConfig
 from sglang_lite.runtime.model.folder_config import folder_architecture, folder_config, read_config_json
 from sglang_lite.runtime.model.rope import RopeConfig
 
@@ -39,6 +39,40 @@ def test_what_a_file_leaves_out_is_what_transformers_assumes() -> None:
     assert (gemma.attention_soft_cap, gemma.logit_soft_cap) == (50.0, 30.0)
     assert gemma.windows == (4096, None, 4096, None)
     assert config("mistral").windows == (4096,) * 4
+
+
+def test_experts_are_what_transformers_assumes_where_a_file_is_silent() -> None:
+    mixtral = config("mixtral")
+    assert mixtral.experts == ExpertsConfig(count=8, per_token=2, intermediate_size=96, renormalise=True)
+    assert (mixtral.rms_norm_eps, mixtral.rope.theta, mixtral.windows) == (1e-5, 1e6, ())
+    assert config("mixtral", sliding_window=7).windows == (7,) * 4
+    qwen = config("qwen3moe", max_window_layers=4)
+    assert qwen.experts == ExpertsConfig(count=128, per_token=8, intermediate_size=768, renormalise=False)
+    assert (qwen.qk_norm, qwen.head_dim, qwen.windows, qwen.dense_layers) == (True, 16, (), frozenset())
+    assert config("qwen3moe", use_sliding_window=True, sliding_window=7).windows == (7,) * 4
+
+
+def test_dense_layers_are_listed_or_left_by_the_step() -> None:
+    read = config("qwen3moe", mlp_only_layers=[3], decoder_sparse_step=2)
+    assert read.dense_layers == {0, 2, 3}
+    assert [read.experts_of(i) is None for i in range(4)] == [True, False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("architecture", "changes", "message"),
+    [
+        ("mixtral", {"num_local_experts": 2, "num_experts_per_tok": 3}, "a token takes 3 experts, and a layer has 2"),
+        ("mixtral", {"num_local_experts": 0}, "'num_local_experts' is 0"),
+        ("qwen3moe", {"num_experts": "many"}, "'num_experts' is 'many'"),
+        ("qwen3moe", {"moe_intermediate_size": -1}, "'moe_intermediate_size' is -1"),
+        ("qwen3moe", {"norm_topk_prob": 1}, "'norm_topk_prob' is 1, expected true or false"),
+        ("qwen3moe", {"mlp_only_layers": [4]}, r"'mlp_only_layers' is \[4\], expected a list of layers, numbers below 4"),
+        ("qwen3moe", {"decoder_sparse_step": 0}, "'decoder_sparse_step' is 0"),
+    ],
+)  # fmt: skip
+def test_wrong_numbers_of_experts_are_named(architecture: str, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ModelLoadError, match=rf"model/config\.json: .*{message}"):
+        config(architecture, **changes)
 
 
 def test_null_is_a_statement_where_leaving_out_is_none() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sglang_lite.errors import ModelLoadError
-from sglang_lite.runtime.model.config import ModelConfig
+from sglang_lite.runtime.model.config import ExpertsConfig, ModelConfig
 from sglang_lite.runtime.model.gguf_config import gguf_architecture, gguf_config
 from sglang_lite.runtime.model.rope import RopeConfig, yarn_attention_factor
 
@@ -61,6 +61,41 @@ def test_rope_scaling_in_all_forms() -> None:
     assert read.max_position == 2048
     with pytest.raises(ModelLoadError, match=r"lacks 'llama\.rope\.scaling\.factor'"):
         config(**{"rope.scaling.type": "linear"})
+
+
+EXPERTS = {"expert_count": 8, "expert_used_count": 2}
+
+
+def test_a_llama_with_experts_is_a_mixtral() -> None:
+    """That is what its files call themselves; their keys are llama's."""
+    read = config(**EXPERTS)
+    assert (read.architecture, read.hidden_size) == ("mixtral", 64)
+    assert read.experts == ExpertsConfig(count=8, per_token=2, intermediate_size=96, renormalise=True)
+    assert config(expert_count=0, expert_used_count=0).architecture == "llama"
+
+
+def test_experts_of_qwen3_have_a_width_of_their_own() -> None:
+    read = config("qwen3moe", **EXPERTS, expert_feed_forward_length=32, expert_gating_func=1, expert_weights_scale=0.0)
+    assert read.experts == ExpertsConfig(count=8, per_token=2, intermediate_size=32, renormalise=True)
+    assert read.qk_norm
+    unequal = config("qwen3moe", **EXPERTS, expert_weights_norm=False).experts
+    assert unequal is not None
+    assert not unequal.renormalise
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"expert_count": None}, r"lacks 'qwen3moe\.expert_count'"),
+        ({"expert_gating_func": 2}, r"'qwen3moe\.expert_gating_func' is 2, expected 1: nothing else is built"),
+        ({"expert_shared_count": 1}, r"'qwen3moe\.expert_shared_count' is 1, expected 0"),
+        ({"expert_weights_scale": 2.5}, r"expert_weights_scale' is 2\.5, expected 1\.0"),
+        ({"expert_used_count": 9}, "a token takes 9 experts, and a layer has 8"),
+    ],
+)
+def test_experts_that_are_not_built_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ModelLoadError, match=rf"model\.gguf: .*{message}"):
+        config("qwen3moe", **(EXPERTS | changes))
 
 
 def test_widths_that_are_not_built_are_refused() -> None:

@@ -19,7 +19,8 @@ def test_every_architecture_is_found_by_both_names() -> None:
 
 def test_an_unknown_one_says_which_are_known_and_names_the_file() -> None:
     with pytest.raises(
-        ModelLoadError, match=r"some/model: unknown architecture 'mamba' \(known: gemma2, llama, qwen2, qwen3\)"
+        ModelLoadError,
+        match=r"some/model: unknown architecture 'mamba' \(known: gemma2, llama, mixtral, qwen2, qwen3, qwen3moe\)",
     ):
         gguf_entry("mamba", PATH)
     with pytest.raises(

@@ -34,6 +34,7 @@ from sglang_lite.runtime.attention.cpu import CpuAttention
 from sglang_lite.runtime.attention.kv_pool import KvPool
 from sglang_lite.runtime.attention.torch_ref import TorchAttention
 from sglang_lite.runtime.model.loader import LoadedModel, folder_model_config, load_model
+from sglang_lite.runtime.model.model_form import ModelForm
 from tests.support.paged_driver import PagedDriver, Sequence
 from tests.support.tiny_models import VOCAB, TinyModel, all_logits
 
@@ -80,6 +81,22 @@ def test_logits_agree_at_once_in_chunks_and_token_by_token(name: str, tmp_path: 
             singles.append(got[-1:])
         torch.testing.assert_close(torch.cat(chunks), expected, atol=2e-4, rtol=1e-4)
         torch.testing.assert_close(torch.cat(singles), expected[: len(singles)], atol=2e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_model_is_placed_in_the_type_that_is_asked_for(tmp_path: Path, dtype: torch.dtype) -> None:
+    """Over keys that lie token by token, as on a GPU; its logits are float32 all the same."""
+    peer = MODELS["norms behind"].make()
+    peer.save_pretrained(tmp_path)
+    loaded = load_model(tmp_path, form=ModelForm("cpu", dtype))
+    config = loaded.config
+    assert config.dtype == str(dtype).removeprefix("torch.")
+    pool = KvPool(config.num_layers, 40, config.num_kv_heads, config.head_dim, 16, dtype=dtype, token_major=True)
+    got = PagedDriver(loaded.module, pool, TorchAttention(pool)).step([(Sequence(), IDS)])
+    assert got.dtype == torch.float32
+    expected = all_logits(peer, IDS)
+    away = float((got - expected).abs().mean() / expected.std())
+    assert 0 < away < 0.1
 
 
 def test_two_models_at_a_time_keep_their_own_attention(tmp_path: Path) -> None:
