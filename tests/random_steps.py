@@ -47,6 +47,7 @@ class Life:
             max_queued_requests=random.choice((None, None, None, 3)),
             random_seed=random.randrange(100),
             disable_overlap_schedule=random.random() < 0.5,
+            num_draft_tokens=random.choice((0, 0, 4)),
         )
         self.harness = Harness(
             cfg,

@@ -72,6 +72,53 @@ class FakeGrammar:
         return FakeGrammar(self.places, self.end_id, self.guesses)
 
 
+class LimitedGrammar(FakeGrammar):
+    """A grammar whose tables are full from place `limit` on: the parts named in `failing` raise there."""
+
+    def __init__(
+        self,
+        places: Sequence[frozenset[int]],
+        end_id: int,
+        guesses: Sequence[int | None] | None,
+        limit: int,
+        failing: frozenset[str],
+    ) -> None:
+        super().__init__(places, end_id, guesses)
+        self.limit = limit
+        self.failing = failing
+
+    @property
+    def has_only_end(self) -> bool:
+        """As of the grammar, below the limit."""
+        self._ask("has_only_end")
+        return super().has_only_end
+
+    def accept_token(self, token_id: int) -> bool:
+        """As of the grammar, below the limit."""
+        self._ask("accept_token")
+        return super().accept_token(token_id)
+
+    def fill_bitmask(self, bitmask: Any, index: int = 0) -> None:
+        """As of the grammar, below the limit."""
+        self._ask("fill_bitmask")
+        super().fill_bitmask(bitmask, index)
+
+    def jump_forward(self, before: Sequence[int] = ()) -> list[int]:
+        """As of the grammar, below the limit."""
+        self._ask("jump_forward")
+        return super().jump_forward(before)
+
+    def fork(self) -> LimitedGrammar:
+        """The same grammar at the same place; `restarted` gives one without limits."""
+        twin = LimitedGrammar(self.places, self.end_id, self.guesses, self.limit, self.failing)
+        twin.num_accepted, twin.is_terminated = self.num_accepted, self.is_terminated
+        return twin
+
+    def _ask(self, part: str) -> None:
+        if part in self.failing and self.num_accepted >= self.limit:
+            raise ValueError(f"filling the tables of a grammar: {part} at place {self.num_accepted}")
+
+
 def guessed(places: Sequence[frozenset[int]], end_id: int, choice: int) -> FakeGrammar:
     """A grammar in which places have a guess, those with a 1 in `choice`'s binary form, and the guess is the largest token."""
     guesses = [max(place) if choice >> i & 1 and max(place) != end_id else None for i, place in enumerate(places)]

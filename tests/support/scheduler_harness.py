@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from sglang_lite.errors import KvOutOfMemoryError, SglangLiteError
@@ -21,6 +21,8 @@ from sglang_lite.runtime.scheduler.messages import (
 )
 from sglang_lite.runtime.scheduler.plan import Plan, StepResult
 from sglang_lite.runtime.scheduler.scheduler import Scheduler
+from tests.support.fake_device import FakeDevice
+from tests.support.fake_drafter import FakeDrafter
 from tests.support.fake_runner import FakeRunner, Oracle, chain
 
 EOS = 1
@@ -91,7 +93,7 @@ class Harness:
     """A scheduler, its memory and a fake runner; every step is checked.
 
     With overlap it does what `OverlapLoop` does, with a check after each part: a step plans, commits what is in flight,
-    and launches.
+    and launches; with `launch_ahead` what `AsyncLoop` does: it launches before it commits.
     """
 
     def __init__(
@@ -104,7 +106,10 @@ class Harness:
         enable_radix: bool = True,
         fail_rids: Sequence[str] = (),
         check_every: int = 1,
+        visible: Sequence[bytes] = VISIBLE,
+        share_right: float = 0.5,
     ) -> None:
+        self.visible = visible
         self.check_every = check_every
         """The ledger is checked, and free pages are poisoned, in every so many steps."""
         self.num_steps = 0
@@ -116,12 +121,15 @@ class Harness:
             max_len=self.config.context_length,
             enable_radix=enable_radix,
         )
-        self.scheduler = Scheduler(self.config, self.kv, VISIBLE)
-        self.runner = FakeRunner(num_pages, page_size, self.config.vocab_size, fail_rids)
+        self.scheduler = Scheduler(self.config, self.kv, visible)
+        self.device = FakeDevice(num_pages, page_size, self.config.vocab_size, fail_rids)
+        self.runner: FakeRunner = self.device
+        self.drafter = FakeDrafter(self.device, num_pages, self.config.vocab_size, share_right)
+        """Guesses, where the configuration has a draft model; `share_right` of its guesses are right."""
         self.adds: dict[str, AddReq] = {}
         self.finals: dict[str, Final] = {}
         self.plans: list[Plan] = []
-        self.in_flight: StepResult | None = None
+        self.in_flight: Callable[[], StepResult] | None = None
         """With overlap: the result that the scheduler has not seen yet."""
         self.is_whole = True
         """False after a step that failed midway: nothing more can be learned from it."""
@@ -153,7 +161,7 @@ class Harness:
         if self.in_flight is None:
             return []
         result, self.in_flight = self.in_flight, None
-        outputs = self.scheduler.commit(result)
+        outputs = self.scheduler.commit(result())
         self._check()
         self.poison_free()
         self._take(outputs)
@@ -162,7 +170,10 @@ class Harness:
     def poison_free(self) -> None:
         """What free pages hold must never be read again. Only where every plan made so far has run."""
         if self._is_due():
-            self.runner.poison(self.kv.snapshot().free)
+            free = self.kv.snapshot().free
+            self.runner.poison(free)
+            if self.config.num_draft_tokens:
+                self.drafter.poison(free)
 
     def _check(self) -> None:
         if self._is_due():
@@ -173,17 +184,25 @@ class Harness:
 
     def _commit(self, plan: Plan) -> list[ReqOutput]:
         if self.config.disable_overlap_schedule:
-            return self.scheduler.commit(self.runner.run(plan))
+            return self.scheduler.commit(self._run(plan))
         outputs: list[ReqOutput] = []
+        flight = self.device.launch(plan) if self.config.launch_ahead and plan.rows else None
         if self.in_flight is not None:
-            outputs = self.scheduler.commit(self.in_flight)
+            outputs = self.scheduler.commit(self.in_flight())
             self.in_flight = None
             self._check()
-        if plan.rows:
-            self.in_flight = self.runner.run(self.scheduler.resolve(plan))
+        if flight is not None:
+            flight.sample(self.scheduler.resolve(plan))
+            self.in_flight = flight.result
+        elif plan.rows:
+            result = self._run(self.scheduler.resolve(plan))
+            self.in_flight = lambda: result
         else:
             outputs += self.scheduler.commit(StepResult(plan.step, ()))
         return outputs
+
+    def _run(self, plan: Plan) -> StepResult:
+        return self.drafter.run(plan) if self.config.num_draft_tokens else self.runner.run(plan)
 
     def _take(self, outputs: Sequence[ReqOutput]) -> None:
         for output in outputs:
@@ -217,7 +236,7 @@ class Harness:
         final = self.finals[rid]
         assert final.reason is not None, f"{rid!r} has no end"
         assert final.usage is not None
-        expected = reference(add, self.config)
+        expected = reference(add, self.config, self.visible)
         if final.reason.kind == "abort":
             assert final.ids == expected.ids[: len(final.ids)], rid
             assert final.scores is None
@@ -270,7 +289,7 @@ class Harness:
         assert len({copy.dst for copy in plan.copies}) == len(plan.copies), "two copies write one page"
 
 
-def reference(add: AddReq, cfg: SchedulerConfig) -> Final:
+def reference(add: AddReq, cfg: SchedulerConfig, visible: Sequence[bytes] = VISIBLE) -> Final:
     """What the fake model gives for a request alone, with no cache, no batch and no chunks; written the plain way."""
     oracle, prompt, params = Oracle(cfg.vocab_size), add.input_ids, add.sampling
     final, hashes = Final(), chain(prompt)
@@ -306,7 +325,7 @@ def reference(add: AddReq, cfg: SchedulerConfig) -> Final:
         if add.logprob is not None:
             final.logprobs.append(TokenLogprob(token, *oracle.alternatives(h, token, add.logprob)))
         ids.append(token)
-        final.data += VISIBLE[token]
+        final.data += visible[token]
         ends.append(len(final.data))
         h = chain([token], h, len(prompt) + len(ids) - 1)[0]
         _end_if_due(final, params, cfg, ends, most, grammar)

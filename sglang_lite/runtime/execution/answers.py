@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +23,16 @@ from sglang_lite.runtime.scheduler.plan import (
     TargetResult,
 )
 
+About: TypeAlias = tuple[float | None, tuple[tuple[int, float], ...], tuple[tuple[int, float], ...]]
+"""Of a drawn token: its log-probability, the most likely ones and those asked for."""
+NOTHING: About = (None, (), ())
+
+Outcome: TypeAlias = TargetResult | tuple[int, About] | ExecutionError
+"""The answer to one wish: about a target, a token with what was asked about it, or why there is none."""
+
 
 @dataclass(slots=True)
-class _Answer:
+class RowAnswer:
     """What one row has got so far; after an error nothing more is worked out for it."""
 
     targets: list[TargetResult | None]
@@ -38,7 +45,36 @@ class _Answer:
     asked: tuple[tuple[int, float], ...] = ()
     error: ExecutionError | None = None
 
+    @staticmethod
+    def of(row: RowPlan) -> RowAnswer:
+        """What is sure before anything is computed."""
+        return RowAnswer([None] * len(row.targets), _sure_drafts(row), token_id=_sure_token(row))
+
+    def wants(self, wish: Wish) -> bool:
+        """The row still needs an answer to one of its wishes."""
+        return self.error is None and not (self.is_cut and wish.target is None)
+
+    def put(self, wish: Wish, token: int, about: About) -> None:
+        """The token that was drawn, and what was asked about it."""
+        if token == wish.guess:
+            self.kept.append(KeptDraft(token, *about))
+            return
+        self.token_id, (self.logprob, self.top, self.asked) = token, about
+        self.is_cut = wish.guess is not None
+
+    def settle(self, wish: Wish, outcome: Outcome) -> None:
+        """The answer to one of the row's wishes, which come in order."""
+        if not self.wants(wish):
+            return
+        if isinstance(outcome, ExecutionError):
+            self.error = outcome
+        elif isinstance(outcome, TargetResult):
+            self.targets[wish.number] = outcome
+        else:
+            self.put(wish, *outcome)
+
     def to_result(self) -> RowResult:
+        """The row's result; everything wanted has been answered or has failed."""
         if self.error is not None:
             return RowResult(error=self.error, kept=tuple(self.kept))
         targets = tuple(target for target in self.targets if target is not None)
@@ -46,8 +82,7 @@ class _Answer:
         return RowResult(self.token_id, self.logprob, self.top, self.asked, targets, None, tuple(self.kept))
 
 
-@dataclass(frozen=True, slots=True)
-class _Wish:
+class Wish(NamedTuple):
     """Row `row` wants the distribution after token `token` of the batch: for `target` number `number`, or to draw by `spec`.
 
     `guess`: the token that the row has gone on with; None: its last.
@@ -78,10 +113,8 @@ class StepAnswers:
     ) -> None:
         self._rows = rows
         self._sampler = sampler
-        self._answers = [
-            _Answer([None] * len(row.targets), _sure_drafts(row), token_id=_sure_token(row)) for row in rows
-        ]
-        self._wishes = sorted(_wishes(rows, extend_lens), key=lambda wish: wish.token)
+        self._answers = [RowAnswer.of(row) for row in rows]
+        self._wishes = find_wishes(rows, extend_lens)
         self._wish_tokens = np.fromiter((wish.token for wish in self._wishes), np.int64, len(self._wishes))
         few = self._find_few() if takes_few else {}
         self.few_tokens = np.fromiter(few, np.int64, len(few))
@@ -127,7 +160,7 @@ class StepAnswers:
         some = dict(zip(self.few_tokens.tolist(), zip(self.few_ids, self._few_logits, strict=False), strict=False))
         for wish in self._wishes[self._num_answered : end]:
             answer = self._answers[wish.row]
-            if answer.error is not None or (answer.is_cut and wish.target is None):
+            if not answer.wants(wish):
                 continue
             try:
                 if (few := some.get(wish.token)) is not None:
@@ -138,12 +171,12 @@ class StepAnswers:
                 answer.error = error
         self._num_answered = end
 
-    def _answer_few(self, wish: _Wish, answer: _Answer, ids: NDArray[np.int64], logits: NDArray[np.float32]) -> None:
+    def _answer_few(self, wish: Wish, answer: RowAnswer, ids: NDArray[np.int64], logits: NDArray[np.float32]) -> None:
         assert wish.spec is not None, f"row {self._rows[wish.row].rid} wants no token"
         self.num_sampled += 1
-        self._put(wish, answer, self._sampler.sample_among(logits, ids, wish.spec, self._rows[wish.row].rid), _NOTHING)
+        answer.put(wish, self._sampler.sample_among(logits, ids, wish.spec, self._rows[wish.row].rid), NOTHING)
 
-    def _answer(self, wish: _Wish, answer: _Answer, logits: NDArray[np.float32]) -> None:
+    def _answer(self, wish: Wish, answer: RowAnswer, logits: NDArray[np.float32]) -> None:
         row = self._rows[wish.row]
         if wish.target is not None:
             where = f"scoring token {row.prefix_len + wish.target.query + 1} of request {row.rid}"
@@ -153,20 +186,8 @@ class StepAnswers:
         assert spec is not None, f"row {row.rid} wants no token"
         token = spec.given if spec.given is not None else self._sampler.sample(logits, spec, row.rid)
         self.num_sampled += spec.given is None
-        about = _NOTHING if spec.logprob is None else _logprobs(token, logits, spec, spec.logprob, row.rid)
-        self._put(wish, answer, token, about)
-
-    def _put(self, wish: _Wish, answer: _Answer, token: int, about: _About) -> None:
-        """The token that was drawn, and what was asked about it."""
-        if token == wish.guess:
-            answer.kept.append(KeptDraft(token, *about))
-            return
-        answer.token_id, (answer.logprob, answer.top, answer.asked) = token, about
-        answer.is_cut = wish.guess is not None
-
-
-_About: TypeAlias = tuple[float | None, tuple[tuple[int, float], ...], tuple[tuple[int, float], ...]]
-_NOTHING: _About = (None, (), ())
+        about = NOTHING if spec.logprob is None else _logprobs(token, logits, spec, spec.logprob, row.rid)
+        answer.put(wish, token, about)
 
 
 def _sure_drafts(row: RowPlan) -> list[KeptDraft]:
@@ -180,23 +201,24 @@ def _sure_token(row: RowPlan) -> int | None:
     return None if spec is None or spec.logprob is not None else spec.given
 
 
-def _wishes(rows: Sequence[RowPlan], extend_lens: NDArray[np.int64]) -> list[_Wish]:
+def find_wishes(rows: Sequence[RowPlan], extend_lens: NDArray[np.int64]) -> list[Wish]:
+    """All that the rows want of the head, by token of the batch, those of one row in its order."""
     starts = (np.cumsum(extend_lens) - extend_lens).tolist()
-    wishes: list[_Wish] = []
+    wishes: list[Wish] = []
     for i, (row, start) in enumerate(zip(rows, starts, strict=True)):
         for number, target in enumerate(row.targets):
             assert 0 <= target.query < row.extend_len, (
                 f"row {row.rid}: target {number} asks for new token {target.query}, the row has {row.extend_len}"
             )
-            wishes.append(_Wish(start + target.query, i, number, target))
+            wishes.append(Wish(start + target.query, i, number, target))
         first = start + row.extend_len - 1 - len(row.drafts)
         for number, spec in enumerate(row.drafts):
             if spec.given is not None and spec.logprob is None:
                 continue
-            wishes.append(_Wish(first + number, i, -1, None, spec, row.input_ids[number - len(row.drafts)]))
+            wishes.append(Wish(first + number, i, -1, None, spec, row.input_ids[number - len(row.drafts)]))
         if row.sample is not None and _sure_token(row) is None:
-            wishes.append(_Wish(start + row.extend_len - 1, i, -1, None, row.sample))
-    return wishes
+            wishes.append(Wish(start + row.extend_len - 1, i, -1, None, row.sample))
+    return sorted(wishes, key=lambda wish: wish.token)
 
 
 def _logprobs(

@@ -96,7 +96,8 @@ class ModelRunner:
         input_ids, extend_lens = concat_input_ids(plan.rows)
         few_head = self._few_head
         answers = StepAnswers(plan.rows, extend_lens, self._sampler, takes_few=few_head is not None)
-        self._set_aside_bad_rows(plan.rows, input_ids, extend_lens, answers)
+        for i, error in find_bad_rows(plan.rows, input_ids, extend_lens, self._vocab_size).items():
+            answers.fail(i, error)
         with torch.inference_mode():
             fb = forward_batch_of_ids(plan.rows, input_ids, extend_lens, self._kv_pool.page_size, self._device)
             hidden = self._model.forward(fb, self._attention)
@@ -109,23 +110,6 @@ class ModelRunner:
         result = answers.to_step_result(plan.step)
         self._count(len(input_ids), answers)
         return result
-
-    def _set_aside_bad_rows(
-        self,
-        rows: Sequence[RowPlan],
-        input_ids: NDArray[np.int64],
-        extend_lens: NDArray[np.int64],
-        answers: StepAnswers,
-    ) -> None:
-        """Fail rows with ids that the embedding does not have; `input_ids` gets a 0 in the place of each."""
-        for i in np.flatnonzero(find_rows_outside(input_ids, extend_lens, self._vocab_size)).tolist():
-            bad = next(token for token in rows[i].input_ids if not 0 <= token < self._vocab_size)
-            error = ExecutionError(
-                f"computing tokens {rows[i].prefix_len} to {rows[i].seq_len - 1} of request {rows[i].rid}: "
-                f"got token id {bad}, expected ids from 0 to {self._vocab_size - 1}; encode with the model's tokenizer"
-            )
-            answers.fail(i, error)
-        input_ids[(input_ids < 0) | (input_ids >= self._vocab_size)] = 0
 
     def _logits(self, hidden: torch.Tensor, tokens: NDArray[np.int64]) -> NDArray[np.float32]:
         rows = hidden.index_select(0, torch.from_numpy(tokens).to(hidden.device))
@@ -141,3 +125,18 @@ class ModelRunner:
         self.counters.head_rows += len(answers.tokens)
         self.counters.few_head_rows += len(answers.few_tokens)
         self.counters.sampled += answers.num_sampled
+
+
+def find_bad_rows(
+    rows: Sequence[RowPlan], input_ids: NDArray[np.int64], extend_lens: NDArray[np.int64], vocab_size: int
+) -> dict[int, ExecutionError]:
+    """Errors of the rows with ids that the embedding does not have; `input_ids` gets a 0 in the place of each such id."""
+    errors: dict[int, ExecutionError] = {}
+    for i in np.flatnonzero(find_rows_outside(input_ids, extend_lens, vocab_size)).tolist():
+        bad = next(token for token in rows[i].input_ids if not 0 <= token < vocab_size)
+        errors[i] = ExecutionError(
+            f"computing tokens {rows[i].prefix_len} to {rows[i].seq_len - 1} of request {rows[i].rid}: "
+            f"got token id {bad}, expected ids from 0 to {vocab_size - 1}; encode with the model's tokenizer"
+        )
+    input_ids[(input_ids < 0) | (input_ids >= vocab_size)] = 0
+    return errors

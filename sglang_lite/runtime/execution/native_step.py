@@ -59,7 +59,7 @@ _VECTORS = {
     step.ATTN_POST_NORM: "attn_post_norm",
     step.MLP_POST_NORM: "mlp_post_norm",
 }
-_KV_BYTES = {torch.float32: 4, torch.float16: 2}
+_KV_BYTES = {torch.float32: 4, torch.float16: 2, torch.int8: 1}
 
 
 def build_native(
@@ -126,7 +126,7 @@ class NativeStep:
         if missing := missing_features():
             return f"the processor lacks {', '.join(missing)}"
         if kv_pool.k.device.type != "cpu" or kv_pool.k.dtype not in _KV_BYTES:
-            return f"the KV pool is {kv_pool.k.dtype} on {kv_pool.k.device}, expected floats in main memory"
+            return f"the KV pool is {kv_pool.k.dtype} on {kv_pool.k.device}, expected float32, float16 or int8 in main memory"
         if LANES % kv_pool.page_size and kv_pool.page_size % LANES:
             return f"pages of {kv_pool.page_size} tokens neither divide {LANES} nor are a multiple of it"
         for name in ("hidden_size", "intermediate_size"):
@@ -220,6 +220,8 @@ class NativeStep:
             step.FLOATS: self._floats.ctypes.data,
             step.K_POOL: pool.k.data_ptr(),
             step.V_POOL: pool.v.data_ptr(),
+            step.K_SCALES: pool.k_scales.data_ptr(),
+            step.V_SCALES: pool.v_scales.data_ptr(),
             step.PAGES: pool.num_pages,
             step.PAGE_SIZE: pool.page_size,
             step.SCRATCH: -(-self._scratch.ctypes.data // 64) * 64,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +34,7 @@ def adjust_logits(logits: NDArray[np.float32], spec: SampleSpec) -> NDArray[np.f
 
     """
     params = spec.params
-    if not _changes(params):
+    if not changes_logits(params):
         return logits
     out = logits.copy()
     generated = _checked(spec.output_ids, len(out), "an output token")
@@ -53,7 +54,36 @@ def adjust_logits(logits: NDArray[np.float32], spec: SampleSpec) -> NDArray[np.f
     return out
 
 
-def _changes(params: SamplingParams) -> bool:
+@dataclass(frozen=True, slots=True)
+class PenaltyLists:
+    """What `adjust_logits` does to one row, as lists: `ids` ascending, how often each was generated (int32), and whether the
+    repetition penalty counts it (all of them, or none where there is no such penalty); biases with each id once.
+    """
+
+    ids: NDArray[np.int64]
+    counts: NDArray[np.int32]
+    bias_ids: NDArray[np.int64]
+    biases: NDArray[np.float32]
+
+
+def list_penalties(spec: SampleSpec, vocab_size: int) -> PenaltyLists:
+    """The tokens whose logits `adjust_logits` changes; raises ExecutionError as it does."""
+    params = spec.params
+    ids, counts = np.unique(_checked(spec.output_ids, vocab_size, "an output token"), return_counts=True)
+    if params.repetition_penalty != 1:
+        seen = np.union1d(ids, _checked(spec.prompt_ids, vocab_size, "a prompt token"))
+        all_counts = np.zeros(len(seen), dtype=np.int64)
+        all_counts[np.searchsorted(seen, ids)] = counts
+        ids, counts = seen, all_counts
+    given = _checked([token for token, _ in params.logit_bias], vocab_size, "a token of logit_bias")
+    bias_ids, at = np.unique(given, return_inverse=True)
+    biases = np.zeros(len(bias_ids), dtype=np.float32)
+    np.add.at(biases, at, np.array([bias for _, bias in params.logit_bias], dtype=np.float32))
+    return PenaltyLists(ids, counts.astype(np.int32), bias_ids, biases)
+
+
+def changes_logits(params: SamplingParams) -> bool:
+    """Penalties or a bias apply."""
     return bool(
         params.repetition_penalty != 1 or params.frequency_penalty or params.presence_penalty or params.logit_bias
     )

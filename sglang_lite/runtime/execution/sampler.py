@@ -13,11 +13,12 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from sglang_lite.errors import DeadEndError, ExecutionError
+from sglang_lite.errors import ExecutionError
 from sglang_lite.request_tree import SamplingParams
 from sglang_lite.runtime.execution.penalties import adjust_logits
 from sglang_lite.runtime.execution.random_numbers import uniform
 from sglang_lite.runtime.execution.ranking import top_indices
+from sglang_lite.runtime.execution.token_masks import TokenMasks, bad_logits, bad_penalties, dead_end, where_drawn
 from sglang_lite.runtime.scheduler.plan import SampleSpec
 
 MIN_TEMPERATURE = 1e-6
@@ -42,7 +43,7 @@ class Sampler:
         from sglang_lite.kernels.cpu.token_mask import apply_token_mask, list_legal_ids
 
         self._apply_mask, self._list_ids = apply_token_mask, list_legal_ids
-        self._eos_ids = tuple(eos_ids)
+        self._masks = TokenMasks(vocab_size, eos_ids)
         self._bitmask = np.zeros((1, -(-vocab_size // 32)), dtype=np.int32)
         self._ids = np.zeros(FEW_IDS, dtype=np.int64)
 
@@ -59,10 +60,10 @@ class Sampler:
             ExecutionError: NaN or infinite logits, or a token id outside the vocabulary in the request.
 
         """
-        where = _where(spec, rid)
+        where = where_drawn(spec, rid)
         _check_finite(logits, where)
         values = _adjusted(logits, spec, where)
-        if not self._mask(spec, where):
+        if not self._masks.fill(spec, self._bitmask, 0, where):
             return _choose(values, spec, where)
         if (ids := self._few_ids(spec, where)) is not None:
             return int(ids[_choose(values[ids], spec, where)])
@@ -77,16 +78,16 @@ class Sampler:
         """
         if spec.grammar is None:
             return None
-        where = _where(spec, rid)
+        where = where_drawn(spec, rid)
         try:
-            self._mask(spec, where)
+            self._masks.fill(spec, self._bitmask, 0, where)
             return self._few_ids(spec, where)
         except ExecutionError:
             return None
 
     def sample_among(self, logits: NDArray[np.float32], ids: NDArray[np.int64], spec: SampleSpec, rid: str) -> int:
         """As `sample` where `few_ids` gave `ids`; `logits` are theirs, float32 `[len(ids)]`. Raises ExecutionError as there."""
-        where = _where(spec, rid)
+        where = where_drawn(spec, rid)
         _check_finite(logits, where)
         whole = np.zeros(self._vocab_size, dtype=np.float32)
         whole[ids] = logits
@@ -96,39 +97,8 @@ class Sampler:
         """The ids of the mask; None: there are many."""
         count = self._list_ids(self._bitmask[0], self._vocab_size, self._ids)
         if not count:
-            raise DeadEndError(
-                f"{where}: no token of the vocabulary continues {_constraint(spec.params)}; "
-                "loosen it, or check that the vocabulary can spell it"
-            )
+            raise dead_end(spec.params, where)
         return self._ids[:count].copy() if count <= FEW_IDS else None
-
-    def _mask(self, spec: SampleSpec, where: str) -> bool:
-        """Write into the bitmask which tokens may come; False, and nothing is written, where all may."""
-        banned = self._banned_ids(spec)
-        if spec.grammar is None and not len(banned):
-            return False
-        words = self._bitmask[0]
-        if spec.grammar is None:
-            words[:] = -1
-        else:
-            try:
-                spec.grammar.fill_bitmask(self._bitmask, 0)
-            except ValueError as error:  # tables that fill as they are needed may pass their limit
-                raise ExecutionError(f"{where} under {_constraint(spec.params)}: {error}") from error
-        if len(banned):
-            before = words.copy()
-            np.bitwise_and.at(words.view(np.uint32), banned // 32, ~(np.uint32(1) << (banned % 32).astype(np.uint32)))
-            if spec.grammar is not None and not words.any():
-                words[:] = before  # where nothing but the end can follow, the grammar's word counts
-        return True
-
-    def _banned_ids(self, spec: SampleSpec) -> NDArray[np.int64]:
-        """End and stop tokens while `min_new_tokens` are missing."""
-        params = spec.params
-        if len(spec.output_ids) >= params.min_new_tokens:
-            return np.zeros(0, dtype=np.int64)
-        ids = {*self._eos_ids, *params.stop_token_ids}
-        return np.array(sorted(token for token in ids if token < self._vocab_size), dtype=np.int64)
 
 
 def draw(logits: NDArray[np.float32], params: SamplingParams, number: float, *, first_k: int = _FIRST_K) -> int:
@@ -214,7 +184,7 @@ def _choose(values: NDArray[np.float32], spec: SampleSpec, where: str) -> int:
     with np.errstate(over="ignore", under="ignore"):
         best = int(values.argmax())
         if not np.isfinite(values[best]):
-            raise ExecutionError(f"{where}: penalties made the logits infinite; use values nearer to neutral")
+            raise bad_penalties(where)
         if spec.params.is_greedy or spec.params.temperature < MIN_TEMPERATURE:
             return best
         return draw(values, spec.params, uniform(spec.seed, spec.position))
@@ -230,14 +200,4 @@ def _adjusted(logits: NDArray[np.float32], spec: SampleSpec, where: str) -> NDAr
 
 def _check_finite(logits: NDArray[np.float32], where: str) -> None:
     if not np.isfinite(logits).all():
-        raise ExecutionError(f"{where}: the model gave NaN or infinite logits; the weights or the KV are damaged")
-
-
-def _where(spec: SampleSpec, rid: str) -> str:
-    return f"sampling token {spec.position} of request {rid}"
-
-
-def _constraint(params: SamplingParams) -> str:
-    if params.constraint is not None:
-        return f"the {params.constraint} {getattr(params, params.constraint)!r}"
-    return "the text (min_new_tokens and the stop tokens take out all of it)"
+        raise bad_logits(where)

@@ -2,12 +2,14 @@
 
 A gate is a `GrammarCursor` around another one, or around nothing (a budget alone). The end mark is found by its bytes, however it
 is cut into tokens, or by its id if it is a special token. No token may reach beyond the end of the mark: the constraint begins
-with a token of its own.
+with a token of its own. Where the prompt has not opened the thinking, the model chooses: its text begins with the begin mark,
+or it is the answer, held from its first token on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
@@ -28,15 +30,16 @@ class _Place(NamedTuple):
     """Where a gate is.
 
     Attributes:
-        phase: `forced`: the tokens `forced` come next, then the answer; `thinking`: any text.
+        phase: `opening`: nothing but a part of the begin mark is there, and it may still be the answer; `forced`: the tokens
+            `forced` come next, then the answer; `thinking`: any text.
         matched: bytes of the end mark that the text so far ends with.
-        opened: bytes of the begin mark that are the whole text so far; -1: the text went on or began otherwise.
+        opened: bytes of the begin mark that are there while it opens.
         num_thought: tokens of thinking, the begin mark's not counted.
         forced: tokens to come.
 
     """
 
-    phase: Literal["thinking", "forced", "answer"]
+    phase: Literal["opening", "thinking", "forced", "answer"]
     matched: int = 0
     opened: int = 0
     num_thought: int = 0
@@ -47,7 +50,7 @@ class MarkTables:
     """One pair of marks over one vocabulary; immutable, shared by all gates.
 
     Args:
-        marks: begin and end of the thinking, as text.
+        marks: begin and end of the thinking, as text; an empty begin: the text begins within it.
         visible: the bytes each token adds to the text; none for special ones.
         special_ids: tokens that are no text; those of `eos_ids` end it.
         vocab_size: width of the logits.
@@ -79,6 +82,7 @@ class MarkTables:
         self.free_words = self.words_of(known) & ~self.eos_words
         self._steps = [self._step(matched) for matched in range(len(self.end))]
         self._reaching = [] if self.end_special is not None else self._find_reaching()
+        self._openings = self._find_openings(known)
 
     def words_of(self, ids: Iterable[int]) -> Words:
         """The bitmask of `ids`, int32 `[ceil(V / 32)]`."""
@@ -92,9 +96,36 @@ class MarkTables:
 
     def follow(self, matched: int, token_id: int) -> int | None:
         """How much of the end mark is there after a token; all of it: the thinking is over. None: it reaches beyond it."""
+        if token_id == self.end_special:
+            return len(self.end)
+        return self.follow_bytes(matched, self.data_of(token_id))
+
+    def open(self, opened: int, token_id: int) -> int | None:
+        """How much of the begin mark is there after a token, `opened` bytes having been; None: the token is none of it.
+
+        More than all of it: the token goes on behind the mark by so many bytes.
+        """
+        if self.begin_special is not None:
+            return len(self.begin) if token_id == self.begin_special and not opened else None
+        text = self.begin[:opened] + self.data_of(token_id)
+        if len(text) == opened or not (text.startswith(self.begin) or self.begin.startswith(text)):
+            return None
+        if self.follow_bytes(0, text[len(self.begin) :]) in (None, len(self.end)):
+            return None  # it would open and close at once
+        return len(text)
+
+    def opening_words(self, opened: int) -> Words:
+        """The tokens that go on with the begin mark."""
+        return self._openings[opened]
+
+    def data_of(self, token_id: int) -> bytes:
+        """The bytes that a token adds to the text."""
+        return self.visible[token_id] if token_id < len(self.visible) else b""
+
+    def follow_bytes(self, matched: int, data: bytes) -> int | None:
+        """As `follow`, for bytes; a special end mark is in none of them."""
         if self.end_special is not None:
-            return len(self.end) if token_id == self.end_special else 0
-        data = self.visible[token_id] if token_id < len(self.visible) else b""
+            return 0
         for byte in data:
             if matched == len(self.end):
                 return None
@@ -108,6 +139,18 @@ class MarkTables:
             text = self.end[:matched] + bytes([byte])
             steps[byte] = next(n for n in range(len(text), -1, -1) if text.endswith(self.end[:n]))
         return steps
+
+    def _find_openings(self, known: Sequence[int]) -> list[Words]:
+        if self.begin_special is not None:
+            return [self.words_of([self.begin_special])]
+        by_byte: dict[int, list[int]] = {byte: [] for byte in self.begin}
+        for i in known:
+            if (data := self.data_of(i)) and data[0] in by_byte:
+                by_byte[data[0]].append(i)
+        return [
+            self.words_of(i for i in by_byte[byte] if self.open(opened, i) is not None)
+            for opened, byte in enumerate(self.begin)
+        ]
 
     def _find_reaching(self) -> list[Words]:
         last = self.end[-1:]
@@ -134,29 +177,33 @@ class ThinkingGate:
         self._tables = tables
         self._budget = budget
         self._inner = inner
-        self._recent = list(prompt_ids[-_CONTEXT:])
+        self._tail = tuple(prompt_ids[-_CONTEXT:])
+        self._recent = list(self._tail)
         self._num_bytes = 0
         self._place = self._begin(prompt_ids)
+        self._direct = inner.fork() if inner is not None and self._place.phase == "opening" else None
+        """While the mark opens: the constraint, had the answer begun; None: the text so far cannot be the answer's."""
 
     def accept_token(self, token_id: int) -> bool:
         """See `GrammarCursor`."""
-        place, tables = self._place, self._tables
-        if place.phase == "answer":
-            return self._inner is None or self._inner.accept_token(token_id)
-        if token_id in tables.eos_ids:
-            return self._inner is None and place.phase == "thinking"
-        if place.phase == "forced":
-            if token_id != place.forced[0]:
-                return False
-            rest = place.forced[1:]
-            self._place = place._replace(forced=rest) if rest else _Place("answer")
-        else:
-            matched = tables.follow(place.matched, token_id)
-            if matched is None:
-                return False
-            self._place = _Place("answer") if matched == len(tables.end) else self._thought(place, matched, token_id)
-        self._recent = [*self._recent, token_id][-_CONTEXT:]
-        self._num_bytes += len(self._visible(token_id))
+        match self._place.phase:
+            case "answer":
+                return self._inner is None or self._inner.accept_token(token_id)
+            case "opening":
+                return self._accept_opening(token_id)
+            case phase if token_id in self._tables.eos_ids:
+                return self._inner is None and phase == "thinking"
+            case "forced":
+                if token_id != self._place.forced[0]:
+                    return False
+                rest = self._place.forced[1:]
+                self._place = self._place._replace(forced=rest) if rest else _Place("answer")
+            case "thinking":
+                matched = self._tables.follow(self._place.matched, token_id)
+                if matched is None:
+                    return False
+                self._think(matched)
+        self._pass(token_id)
         return True
 
     def fill_bitmask(self, bitmask: Any, index: int = 0) -> None:
@@ -169,14 +216,19 @@ class ThinkingGate:
             bitmask[index] = words | tables.eos_words if self._inner is None else words
         elif self._inner is None:
             bitmask[index] = tables.free_words | tables.eos_words
-        else:
+        elif place.phase == "answer":
             self._inner.fill_bitmask(bitmask, index)
+        elif self._direct is None:
+            bitmask[index] = tables.opening_words(place.opened)
+        else:
+            self._direct.fill_bitmask(bitmask, index)
+            bitmask[index] |= tables.opening_words(place.opened)
 
     def fork(self) -> ThinkingGate:
         """See `GrammarCursor`."""
-        inner = None if self._inner is None else self._inner.fork()
-        twin = ThinkingGate(self._tables, (), self._budget, inner)
-        twin._place, twin._recent, twin._num_bytes = self._place, self._recent, self._num_bytes
+        twin = copy(self)
+        twin._inner = None if self._inner is None else self._inner.fork()
+        twin._direct = None if self._direct is None else self._direct.fork()
         return twin
 
     def jump_forward(self, before: Sequence[int] = ()) -> list[int]:
@@ -201,41 +253,63 @@ class ThinkingGate:
 
     def _begin(self, prompt_ids: Sequence[int]) -> _Place:
         tables = self._tables
-        opened = _last(prompt_ids, tables.begin_ids)
+        opened = _last(prompt_ids, tables.begin_ids) if tables.begin_ids else 0
         closed = _last(prompt_ids, tables.end_ids)
         if closed > opened and not self._text(prompt_ids[closed:]).strip():
             return _Place("answer")
-        is_inside = opened > closed
+        is_inside = opened > closed or not tables.begin_ids
         if self._budget != 0:
-            return _Place("thinking", opened=-1 if is_inside else 0)
+            return _Place("thinking" if is_inside else "opening")
         block = () if is_inside else (*tables.begin_ids, *tables.encode(EMPTY_THOUGHT))
         return _Place("forced", forced=(*block, *tables.end_ids))
 
-    def _thought(self, place: _Place, matched: int, token_id: int) -> _Place:
-        """After a token of thinking."""
-        opened = self._opened(place.opened, token_id)
-        place = place._replace(matched=matched, opened=opened, num_thought=place.num_thought + (opened < 0))
-        # What has just become the whole begin mark is not counted, what comes after it is.
-        place = place._replace(opened=-1) if opened == len(self._tables.begin) else place
-        if self._budget is None or place.num_thought < self._budget:
-            return place
-        rest = self._tables.end_ids if not matched else tuple(self._tables.encode(self._tables.end[matched:].decode()))
-        return _Place("forced", forced=rest)
+    def _accept_opening(self, token_id: int) -> bool:
+        """A token that belongs to the begin mark, or to an answer without thinking, or, for now, to either."""
+        tables = self._tables
+        opened = tables.open(self._place.opened, token_id)
+        if self._inner is None:
+            may_answer = opened is None
+            is_space = not tables.data_of(token_id).strip() and token_id not in tables.eos_ids
+            if opened is None and is_space and not self._place.opened:  # either may begin with it
+                self._pass(token_id)
+                return True
+        else:
+            may_answer = self._direct is not None and self._direct.accept_token(token_id)
+        if opened is None:
+            if may_answer:
+                self._place, self._inner, self._direct = _Place("answer"), self._direct, None
+                self._recent, self._num_bytes = list(self._tail), 0
+            return may_answer
+        if not may_answer:
+            self._direct = None
+        if opened < len(tables.begin):
+            self._place = self._place._replace(opened=opened)
+        else:
+            self._direct, self._place = None, _Place("thinking")
+            if opened > len(tables.begin):
+                self._think(tables.follow_bytes(0, tables.data_of(token_id)[len(tables.begin) - opened :]))
+        self._pass(token_id)
+        return True
 
-    def _opened(self, opened: int, token_id: int) -> int:
-        begin = self._tables.begin
-        if opened < 0:
-            return -1
-        if self._tables.begin_special is not None:
-            return len(begin) if token_id == self._tables.begin_special else -1
-        data = self._visible(token_id)
-        return opened + len(data) if data and begin.startswith(data, opened) else -1
+    def _think(self, matched: int | None) -> None:
+        """After a token of thinking, with `matched` bytes of the end mark; the last one of all of it ends the thinking."""
+        tables, place = self._tables, self._place
+        assert matched is not None, "a token that was let through reaches beyond the end mark"
+        if matched == len(tables.end):
+            self._place = _Place("answer")
+            return
+        self._place = place = place._replace(matched=matched, num_thought=place.num_thought + 1)
+        if self._budget is not None and place.num_thought >= self._budget:
+            rest = tables.end_ids if not matched else tuple(tables.encode(tables.end[matched:].decode()))
+            self._place = _Place("forced", forced=rest)
 
-    def _visible(self, token_id: int) -> bytes:
-        return self._tables.visible[token_id] if token_id < len(self._tables.visible) else b""
+    def _pass(self, token_id: int) -> None:
+        """A token that stands before the answer was taken."""
+        self._recent = [*self._recent, token_id][-_CONTEXT:]
+        self._num_bytes += len(self._tables.data_of(token_id))
 
     def _text(self, ids: Iterable[int]) -> bytes:
-        return b"".join(map(self._visible, ids))
+        return b"".join(map(self._tables.data_of, ids))
 
 
 def _last(ids: Sequence[int], part: tuple[int, ...]) -> int:

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from sglang_lite.runtime.memory.hold import PageCopy
 from sglang_lite.runtime.memory.kv import KvHold
+from sglang_lite.runtime.scheduler.draft_guesses import DraftGuesser
+from sglang_lite.runtime.scheduler.messages import GrammarCursor
 from sglang_lite.runtime.scheduler.plan import FUTURE_TOKEN, ForwardMode, LogprobTarget, Plan, RowPlan, SampleSpec
 from sglang_lite.runtime.scheduler.req import Req
 
@@ -68,6 +70,7 @@ class ScheduleBatch:
         start = req.planned_len
         assert start < end <= req.seq_len, f"request {req.rid!r} extends from {start} to {end} of {req.seq_len} tokens"
         run = req.jump.given_run(req.grammar, req.add.input_ids) if end == req.seq_len and not req.num_pending else ()
+        req.jump.is_due = min(len(run), req.tokens_left) > 1
         targets = _input_targets(req, start, end)
         num_input = len(targets)
         is_last = end == req.seq_len
@@ -75,13 +78,15 @@ class ScheduleBatch:
             targets.append(LogprobTarget(end - start - 1, req.score.tree.first_tokens(None)))
         elif is_last and not req.samples and req.logprob is not None and (req.logprob.top_num or req.logprob.token_ids):
             targets.append(LogprobTarget(end - start - 1, req.logprob.token_ids, req.logprob.top_num))
+        num_guesses = num_wanted(req) if is_last and req.samples else 0
         plan = RowPlan(
             rid=req.rid,
             input_ids=tuple(req.ids[start:end].tolist()),
             prefix_len=start,
-            pages=self._pages(hold, end),
+            pages=self._pages(hold, end, num_guesses),
             sample=_sample_spec(req, req.known_len, given=run[0] if run else None) if is_last and req.samples else None,
             targets=tuple(targets),
+            num_guesses=num_guesses,
         )
         self._add(BatchRow(req, hold, plan, RowKind.EXTEND, num_input))
         req.planned_len = end
@@ -100,6 +105,7 @@ class ScheduleBatch:
             plan = RowPlan(req.rid, (FUTURE_TOKEN,), start, self._pages(hold, end), _sample_spec(req, end), (), True)
         else:
             plan = self._decode_row(req, hold, run)
+            req.jump.is_due = False
         self._add(BatchRow(req, hold, plan, RowKind.DECODE))
         req.planned_len = end + len(plan.drafts)
         req.num_pending += 1 + len(plan.drafts)
@@ -127,21 +133,27 @@ class ScheduleBatch:
         mode = ForwardMode.MIXED if len(kinds) == 2 else ForwardMode.EXTEND if False in kinds else ForwardMode.DECODE
         return Plan(self.step, mode, tuple(row.plan for row in self.rows), tuple(self.copies))
 
-    def resolve(self, plan: Plan, run_of: Callable[[Req], Sequence[int]] = lambda _: ()) -> Plan:
+    def resolve(
+        self, plan: Plan, run_of: Callable[[Req], Sequence[int]] = lambda _: (), *, is_launched: bool = False
+    ) -> Plan:
         """`plan`, which is this batch's, with every token known; rows of requests that have ended give nothing.
 
-        `run_of`: the tokens that a constraint forces next; as many as the row's pages hold go with it as guesses.
+        `run_of`: the tokens that a constraint forces next; as many as the row's pages hold go with it as guesses. Where the
+        plan is launched already, its rows compute what they did, and the first of such tokens at most is `given`.
         """
-        self.rows = [row._replace(plan=self._resolved(row, run_of)) for row in self.rows]
+        self.rows = [row._replace(plan=self._resolved(row, run_of, is_launched=is_launched)) for row in self.rows]
         return replace(plan, rows=tuple(row.plan for row in self.rows))
 
-    def _resolved(self, row: BatchRow, run_of: Callable[[Req], Sequence[int]]) -> RowPlan:
+    def _resolved(self, row: BatchRow, run_of: Callable[[Req], Sequence[int]], *, is_launched: bool) -> RowPlan:
         plan, req = row.plan, row.req
         if not row.is_live:  # its request has ended; nobody reads what comes
             ids = (req.output_ids[-1] if req.output_ids else 0,) if plan.is_future else plan.input_ids
-            return plan._replace(input_ids=ids, is_future=False, sample=None, targets=(), drafts=())
+            plan = plan._replace(is_future=False, is_dropped=plan.is_future)
+            return plan._replace(input_ids=ids, sample=None, targets=(), drafts=(), num_guesses=0)
         if not plan.is_future:
             return plan
+        if is_launched:
+            return _launched(plan, req, run_of(req))
         plan = self._decode_row(req, row.hold, run_of(req))
         req.planned_len = plan.seq_len
         req.num_drafted = len(plan.drafts)
@@ -153,17 +165,20 @@ class ScheduleBatch:
         start = req.seq_len - 1
         run = run[: req.tokens_left]
         num_drafts = min(len(run), req.tokens_left - 1, hold.allocated_len - start - 1)
+        cursors = _cursors(req, run[:num_drafts])
+        num_drafts = len(cursors) - 1
         drafts = tuple(run[:num_drafts])
-        is_given = req.jump.is_given and req.jump.ngram is None
+        is_given = req.jump.is_given and not req.jump.is_guess
         specs = tuple(
-            _sample_spec(req, req.seq_len + i, drafts[:i], token if is_given else None)
+            _sample_spec(req, req.seq_len + i, drafts[:i], token if is_given else None, cursors[i])
             for i, token in enumerate(drafts)
         )
         last = run[num_drafts] if is_given and len(run) > num_drafts else None
         ids = (req.output_ids[-1], *drafts)
-        pages = self._pages(hold, start + len(ids))
-        sample = _sample_spec(req, start + len(ids), drafts, last)
-        return RowPlan(req.rid, ids, start, pages, sample, drafts=specs)
+        num_guesses = num_wanted(req)
+        pages = self._pages(hold, start + len(ids), num_guesses)
+        sample = _sample_spec(req, start + len(ids), drafts, last, cursors[-1])
+        return RowPlan(req.rid, ids, start, pages, sample, drafts=specs, num_guesses=num_guesses)
 
     def has(self, req: Req) -> bool:
         """The request has a row here; another one of the same id does not count."""
@@ -174,8 +189,9 @@ class ScheduleBatch:
         self.reqs[row.req.rid] = row.req
         self.num_tokens += row.plan.extend_len
 
-    def _pages(self, hold: KvHold, end: int) -> NDArray[np.int32]:
-        return hold.plan_pages(-(-end // self._page_size))
+    def _pages(self, hold: KvHold, end: int, num_guesses: int = 0) -> NDArray[np.int32]:
+        """The pages up to `end`; where a draft model goes on from there, all that are granted."""
+        return hold.plan_pages(-(-(hold.allocated_len if num_guesses else end) // self._page_size))
 
 
 def _hold_of(req: Req) -> KvHold:
@@ -183,19 +199,74 @@ def _hold_of(req: Req) -> KvHold:
     return req.hold
 
 
-def _sample_spec(req: Req, position: int, guesses: Sequence[int] = (), given: int | None = None) -> SampleSpec:
-    """How the token at `position` of the sequence is drawn, `guesses` being the ones before it that are not committed."""
-    params, grammar = req.add.sampling, req.grammar
-    output_ids: Sequence[int] = req.output_ids
-    if guesses:
-        output_ids = [*req.output_ids, *guesses]
+def _launched(plan: RowPlan, req: Req, run: Sequence[int]) -> RowPlan:
+    """The row that was launched with the token in flight, which is known now; `run`: the tokens to try after it."""
+    assert plan.seq_len == req.seq_len, (
+        f"request {req.rid!r} was launched at {plan.prefix_len} and has {req.seq_len} tokens now"
+    )
+    given = run[0] if run and req.jump.is_given and not req.jump.is_guess else None
+    req.jump.is_due = min(len(run), req.tokens_left) > 1
+    sample = _sample_spec(req, req.seq_len, given=given)
+    return plan._replace(input_ids=(req.output_ids[-1],), is_future=False, sample=sample)
+
+
+def _sample_spec(
+    req: Req,
+    position: int,
+    guesses: Sequence[int] = (),
+    given: int | None = None,
+    grammar: GrammarCursor | None = None,
+) -> SampleSpec:
+    """How the token at `position` of the sequence is drawn, `guesses` being the ones before it that are not committed.
+
+    `grammar`: the request's cursor behind the guesses; None: the request's own.
+    """
+    params = req.add.sampling
+    output_ids: Sequence[int] = [*req.output_ids, *guesses] if guesses else req.output_ids
+    return SampleSpec(
+        params,
+        params.seed or 0,
+        position,
+        req.add.input_ids,
+        output_ids,
+        grammar or req.grammar,
+        req.add.logprob,
+        given,
+    )
+
+
+def num_wanted(req: Req) -> int:
+    """How many guesses a draft model is asked for behind the request's next row; 0 without one."""
+    return req.jump.guesser.num_wanted if isinstance(req.jump.guesser, DraftGuesser) else 0
+
+
+def _cursors(req: Req, guesses: Sequence[int]) -> list[GrammarCursor | None]:
+    """The cursor of the request before each guess and behind the last one.
+
+    Those of a draft model end before the first that the grammar forbids or that ends it, and where forced tokens are taken,
+    before the first that one follows. Fewer, too, where the grammar's tables pass their limit in between: then the rest is not guessed, and the request learns of it
+    when that token is drawn.
+    """
+    grammar = req.grammar
+    cursors = [grammar]
+    for token in guesses:
         if grammar is not None:
             grammar = grammar.fork()
-            for token in guesses:
-                grammar.accept_token(token)  # legal: it is what the grammar forces
-    return SampleSpec(
-        params, params.seed or 0, position, req.add.input_ids, output_ids, grammar, req.add.logprob, given
-    )
+            try:
+                is_legal = grammar.accept_token(token)
+                if req.jump.is_guess and not (is_legal and _goes_on(grammar, req)):
+                    break
+            except ValueError:
+                break
+        cursors.append(grammar)
+    return cursors
+
+
+def _goes_on(grammar: GrammarCursor, req: Req) -> bool:
+    """The next token is drawn: the constraint has not ended, and none is given."""
+    if grammar.is_terminated or grammar.has_only_end:
+        return False
+    return not (req.jump.is_given and grammar.jump_forward(req.add.input_ids[-1:]))
 
 
 def _input_targets(req: Req, start: int, end: int) -> list[LogprobTarget]:

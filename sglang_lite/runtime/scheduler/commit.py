@@ -11,6 +11,7 @@ from typing import NamedTuple
 from sglang_lite.errors import ExecutionError
 from sglang_lite.runtime.memory.kv import KvManager
 from sglang_lite.runtime.scheduler.batch import BatchRow, RowKind, ScheduleBatch
+from sglang_lite.runtime.scheduler.draft_guesses import DraftGuesser
 from sglang_lite.runtime.scheduler.live import LiveReqs
 from sglang_lite.runtime.scheduler.messages import NO_TOKEN, FinishReason, LenientCursor, ReqOutput, TokenLogprob
 from sglang_lite.runtime.scheduler.plan import KeptDraft, RowResult, TargetResult
@@ -35,7 +36,8 @@ class Committer:
     Attributes:
         outputs: not delivered yet.
         num_computed, num_output, num_forced, num_rejected: tokens over all requests so far.
-        num_speculated, num_missed: guesses from earlier text that stood, and that did not.
+        num_speculated, num_missed: guesses from earlier text or of a draft model that stood, and that did not.
+        num_guessed_rows: rows that carried such.
         num_dropped: rows whose request had ended before they were committed.
 
     """
@@ -48,6 +50,7 @@ class Committer:
         self.num_rejected = 0
         self.num_speculated = 0
         self.num_missed = 0
+        self.num_guessed_rows = 0
         self.num_dropped = 0
         self._kv = kv
         self._live = live
@@ -173,18 +176,20 @@ class Committer:
         elif result.error is not None:
             self.fail(req, result.error, news)
         else:
+            if isinstance(req.jump.guesser, DraftGuesser):
+                req.jump.guesser.offer(req.seq_len, result.guesses)
             self._emit(req, news)
             self.close(req)
 
     def _count_forced(self, row: BatchRow, result: RowResult, num_taken: int) -> int:
         """How many of the tokens taken were forced; updates the counts."""
         jump, num_kept = row.req.jump, len(result.kept)
-        if jump.ngram is not None:
+        if row.plan.drafts and jump.is_guess and jump.guesser is not None:
+            jump.guesser.note(len(row.plan.drafts), num_kept)
             self.num_output += num_taken
-            if row.plan.drafts:
-                jump.ngram.note(len(row.plan.drafts), num_kept)
-                self.num_speculated += num_kept
-                self.num_missed += len(row.plan.drafts) - num_kept
+            self.num_speculated += num_kept
+            self.num_missed += len(row.plan.drafts) - num_kept
+            self.num_guessed_rows += 1
             return 0
         is_last_given = row.plan.sample is not None and row.plan.sample.given is not None
         is_whole = num_kept == len(row.plan.drafts) and result.token_id is not None

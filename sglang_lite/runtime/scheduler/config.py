@@ -28,9 +28,11 @@ class SchedulerConfig:
     request goes first. `enable_priority_scheduling`: requests may carry a priority, higher first, or lower first with
     `schedule_low_priority_values_first`; the policy orders those of equal priority. `max_queued_requests`: more
     waiting ones are refused (None: no limit). `random_seed`: of the random policy. `disable_overlap_schedule`: False
-    lets one step be planned while the one before it is in flight. `jump_forward`: what is done with tokens that a
+    lets one step be planned while the one before it is in flight; with `launch_ahead` it is launched, too, before that one's
+    tokens are known here (`loop.AsyncLoop`). `jump_forward`: what is done with tokens that a
     constraint forces, where a request does not say. `num_ngram_tokens`: most tokens guessed from a request's earlier
-    text and computed together (0: none); the output stays the same.
+    text and computed together (0: none); the output stays the same. `num_draft_tokens`: the same where a draft model guesses
+    (`RowResult.guesses`); then earlier text does not.
     """
 
     context_length: int
@@ -50,8 +52,10 @@ class SchedulerConfig:
     max_queued_requests: int | None = None
     random_seed: int = 0
     disable_overlap_schedule: bool = True
+    launch_ahead: bool = False
     jump_forward: JumpForward = "verify"
     num_ngram_tokens: int = 0
+    num_draft_tokens: int = 0
 
     def __post_init__(self) -> None:
         """Check every field; the message names the field, the value and what is allowed."""
@@ -69,8 +73,10 @@ class SchedulerConfig:
             ("scan_window", self.scan_window >= 1, "at least 1"),
             ("min_shared_tokens", self.min_shared_tokens >= 1, "at least 1"),
             ("ageing_tokens", self.ageing_tokens >= 0, "at least 0"),
+            ("launch_ahead", not (self.launch_ahead and self.disable_overlap_schedule), "False where overlap is off"),
             ("jump_forward", self.jump_forward in get_args(JumpForward), f"one of {get_args(JumpForward)}"),
             ("num_ngram_tokens", self.num_ngram_tokens >= 0, "at least 0"),
+            ("num_draft_tokens", self.num_draft_tokens >= 0, "at least 0"),
             ("max_queued_requests", limit is None or limit >= 1, "at least 1, or None for no limit"),
         )
         for name, ok, allowed in rules:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 
 from sglang_lite.runtime.memory.kv import KvManager
-from sglang_lite.runtime.scheduler.batch import ScheduleBatch
+from sglang_lite.runtime.scheduler.batch import ScheduleBatch, num_wanted
 from sglang_lite.runtime.scheduler.live import LiveReqs
 from sglang_lite.runtime.scheduler.req import Req
 
@@ -16,14 +16,16 @@ _RESERVE = 8
 class DecodePlanner:
     """Grows running requests by a token; retracts others where that needs it."""
 
-    def __init__(self, kv: KvManager, live: LiveReqs) -> None:
+    def __init__(self, kv: KvManager, live: LiveReqs, *, launch_ahead: bool = False) -> None:
         self._kv = kv
         self._live = live
+        self._launch_ahead = launch_ahead
 
     def grow(self, planned: Container[str], *, may_retract: bool) -> list[Req] | None:
         """Running requests that have room for their next row, after retracting those that stand in the way.
 
-        Left out are those that end in flight for certain: by length, or by an abort.
+        Left out are those that end in flight for certain: by length, or by an abort. So are, where rows are launched ahead,
+        those whose place in the sequence depends on guesses in flight, and those that have a run to try next.
 
         Args:
             planned: requests with rows in this step; they are not retracted.
@@ -31,6 +33,8 @@ class DecodePlanner:
                 short, nobody decodes in this step (None), and the next one knows more.
         """
         reqs = [req for req in self._live.running if not _ends_in_flight(req)]
+        if self._launch_ahead:
+            reqs = [req for req in reqs if not req.num_drafted and not (req.num_pending and req.jump.is_due)]
         short = _short(reqs)
         if not short:
             return reqs
@@ -50,21 +54,20 @@ class DecodePlanner:
         """Add a decode row for each of `reqs`, which have grown; with guesses as far as pages are left over."""
         for req in reqs:
             run = [] if req.num_pending else self.run_of(req)
-            self._make_room(req, _RESERVE if req.num_pending else len(run))
+            reserve = 0 if self._launch_ahead else _RESERVE
+            self._make_room(req, (reserve if req.num_pending else len(run)) + num_wanted(req))
             batch.add_decode(req, run)
         if reqs:
             self._live.ratio.decay()
 
     def run_of(self, req: Req) -> list[int]:
         """The forced or guessed tokens to try in a request's next row."""
-        if req.jump.ngram is not None:
-            return req.jump.ngram.next_run(req.ids)
-        return req.jump.next_run(req.grammar, req.add.input_ids)
+        return req.jump.run_after(req.ids, req.grammar, req.add.input_ids)
 
     def _make_room(self, req: Req, num_guesses: int) -> None:
         """Pages for guesses, where they are to be had without a retract; where not, fewer guesses fit."""
         hold = req.hold
-        guesses = req.jump.ngram is not None or (req.jump.mode != "off" and req.grammar is not None)
+        guesses = req.jump.guesser is not None or (req.jump.mode != "off" and req.grammar is not None)
         if not guesses or hold is None or not num_guesses:
             return
         wanted = min(req.planned_len + 1 + min(num_guesses, req.tokens_left), self._kv.max_len)

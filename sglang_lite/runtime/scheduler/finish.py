@@ -204,22 +204,24 @@ class OutputText:
         return None
 
     def _advance(self, grammar: GrammarCursor, token_id: int, start: int, index: int) -> FinishReason | None:
-        if not grammar.accept_token(token_id):
-            self.flush()
-            return FinishReason(
-                "abort",
-                error=ExecutionError(
-                    f"advancing a grammar: token {token_id}, output token {index}, is not allowed there; "
-                    "expected a token of the grammar's mask"
-                ),
-            )
-        if grammar.is_terminated:
-            self._end_at_token(start, index)
-            return FinishReason("stop")
-        if grammar.has_only_end:
+        try:
+            if not grammar.accept_token(token_id):
+                return self._broken(token_id, index, "it is not allowed there, expected a token of the grammar's mask")
+            if grammar.is_terminated:
+                self._end_at_token(start, index)
+                return FinishReason("stop")
+            is_whole = grammar.has_only_end
+        except ValueError as error:  # tables that fill as they are needed may pass their limit
+            return self._broken(token_id, index, str(error))
+        if is_whole:
             self.flush()
             return FinishReason("stop")
         return None
+
+    def _broken(self, token_id: int, index: int, why: str) -> FinishReason:
+        self.flush()
+        error = ExecutionError(f"advancing a grammar by token {token_id}, output token {index}: {why}")
+        return FinishReason("abort", error=error)
 
     def _end_at_token(self, start: int, index: int) -> None:
         if self.rules.no_stop_trim:

@@ -7,8 +7,9 @@ import re
 from sglang_lite.errors import ContextLengthError, RequestError
 from sglang_lite.runtime.memory.kv import KvManager
 from sglang_lite.runtime.scheduler.config import SchedulerConfig
+from sglang_lite.runtime.scheduler.draft_guesses import DraftGuesser
 from sglang_lite.runtime.scheduler.finish import FinishRules, OutputText
-from sglang_lite.runtime.scheduler.jump import JumpState
+from sglang_lite.runtime.scheduler.jump import Guesser, JumpState
 from sglang_lite.runtime.scheduler.messages import AddReq, VisibleBytes
 from sglang_lite.runtime.scheduler.ngram import NgramGuesser
 from sglang_lite.runtime.scheduler.req import Req
@@ -52,11 +53,16 @@ class Intake:
             raise RequestError(f"{what}: stop_regex {error.pattern!r} is no regular expression: {error}") from error
         except UnicodeEncodeError as error:
             raise RequestError(f"{what}: stop {error.object!r} is no text: {error}; expected Unicode text") from error
-        # Where a constraint holds, it guesses; elsewhere what the request has said before may.
-        speculates = config.num_ngram_tokens and add.grammar is None and not add.waits_for_grammar
-        ngram = NgramGuesser(config.num_ngram_tokens) if speculates else None
-        jump = JumpState(add.sampling.jump_forward or config.jump_forward, ngram)
+        jump = JumpState(add.sampling.jump_forward or config.jump_forward, self._guesser(add))
         return Req(add, order, text, score, self._rank(what, add.priority), jump)
+
+    def _guesser(self, add: AddReq) -> Guesser | None:
+        """A draft model guesses for everybody, earlier text only where no constraint holds."""
+        config = self._config
+        if config.num_draft_tokens:
+            return DraftGuesser(config.num_draft_tokens)
+        speculates = config.num_ngram_tokens and add.grammar is None and not add.waits_for_grammar
+        return NgramGuesser(config.num_ngram_tokens) if speculates else None
 
     def _rank(self, what: str, priority: int | None) -> int:
         """Requests without a priority come last, as with SGLang."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sglang_lite.runtime.scheduler.messages import GrammarCursor
-from sglang_lite.runtime.scheduler.ngram import NgramGuesser
 from sglang_lite.sampling_params import JumpForward
 
 FIRST_GUESSED = 4
@@ -21,6 +22,18 @@ MAX_WAIT = 64
 _CONTEXT = 4  # as many tokens before a run as its spelling depends on
 
 
+class Guesser(Protocol):
+    """What guesses a request's next tokens where no constraint forces them."""
+
+    def next_run(self, ids: NDArray[np.int32]) -> list[int]:
+        """The tokens to try after `ids`, the request's prompt and output; asked once for each row."""
+        ...
+
+    def note(self, num_guessed: int, num_kept: int) -> None:
+        """A row with `num_guessed` guesses came back; the first `num_kept` stand."""
+        ...
+
+
 class JumpState:
     """How a request treats forced tokens, and the counts.
 
@@ -31,17 +44,22 @@ class JumpState:
 
     Attributes:
         mode: see `SamplingParams.jump_forward`.
-        ngram: what guesses where no constraint does; None: nothing.
+        guesser: what guesses where no constraint does; None: nothing.
+        is_guess: the run tried last came from the guesser: nothing of it is sure.
         num_kept: forced tokens in the output.
         num_rejected: forced tokens that were computed and did not stand.
+        is_due: tokens to try are known that follow the one in flight. A row that is launched before that one is known
+            cannot carry them, so the next row waits for it.
 
     """
 
-    def __init__(self, mode: JumpForward, ngram: NgramGuesser | None = None) -> None:
+    def __init__(self, mode: JumpForward, guesser: Guesser | None = None) -> None:
         self.mode: JumpForward = mode
-        self.ngram = ngram
+        self.guesser = guesser
+        self.is_guess = False
         self.num_kept = 0
         self.num_rejected = 0
+        self.is_due = False
         self._limit = FIRST_GUESSED
         self._failures = 0
         self._wait = 0
@@ -51,6 +69,12 @@ class JumpState:
         """Forced tokens are taken, whatever the model says."""
         return self.mode == "force"
 
+    def run_after(self, ids: NDArray[np.int32], grammar: GrammarCursor | None, prompt_ids: Sequence[int]) -> list[int]:
+        """The tokens to try after `ids`: forced ones, or where none are, guesses; asked once for each row."""
+        run = self.next_run(grammar, prompt_ids)
+        self.is_guess = not run and self.guesser is not None
+        return self.guesser.next_run(ids) if self.is_guess and self.guesser is not None else run
+
     def next_run(self, grammar: GrammarCursor | None, prompt_ids: Sequence[int]) -> list[int]:
         """The forced tokens to try now; asked once for each row."""
         if self.mode == "off" or grammar is None:
@@ -58,7 +82,7 @@ class JumpState:
         if self._wait:
             self._wait -= 1
             return []
-        run = grammar.jump_forward(prompt_ids[-_CONTEXT:])
+        run = _forced(grammar, prompt_ids)
         return run[: MAX_GIVEN if self.is_given else self._limit]
 
     def given_run(self, grammar: GrammarCursor | None, prompt_ids: Sequence[int]) -> list[int]:
@@ -75,15 +99,18 @@ class JumpState:
         """
         if self.mode == "off" or grammar is None or tokens_left <= 0:
             return []
-        run = grammar.jump_forward(prompt_ids[-_CONTEXT:])[:tokens_left]
+        run = _forced(grammar, prompt_ids)[:tokens_left]
         if not run:
             return []
         twin = grammar.fork()
-        for token in run:
-            if not self.is_given and not _is_only_one(twin, token, vocab_size):
-                return []
-            twin.accept_token(token)
-        return run if len(run) == tokens_left or twin.has_only_end else []
+        try:
+            for token in run:
+                if not self.is_given and not _is_only_one(twin, token, vocab_size):
+                    return []
+                twin.accept_token(token)
+            return run if len(run) == tokens_left or twin.has_only_end else []
+        except ValueError:  # its tables passed their limit; the request learns of it when it draws its next token
+            return []
 
     def note(self, num_guessed: int, num_kept: int) -> None:
         """A row with `num_guessed` guesses came back; the first `num_kept` stand."""
@@ -97,6 +124,14 @@ class JumpState:
         else:
             self._wait = min(1 << self._failures, MAX_WAIT)
             self._failures += 1
+
+
+def _forced(grammar: GrammarCursor, prompt_ids: Sequence[int]) -> list[int]:
+    """What must come next; [] also where the grammar's tables pass their limit: the request's next mask tells it."""
+    try:
+        return grammar.jump_forward(prompt_ids[-_CONTEXT:])
+    except ValueError:
+        return []
 
 
 def _is_only_one(grammar: GrammarCursor, token: int, vocab_size: int) -> bool:

@@ -10,31 +10,23 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from sglang_lite.runtime.scheduler.guess_limit import GuessLimit
+
 LONGEST, SHORTEST = 4, 2
 """Tokens that are looked up: as many as are found, the longest first."""
 
-MAX_WAIT = 64
-"""The longest pause, in tokens, after guesses of which none stood."""
-
 
 class NgramGuesser:
-    """One request's guesses: more after such as stood, fewer or none for a while after such as did not.
+    """One request's guesses.
 
     Attributes:
-        num_kept: guesses that stood.
-        num_rejected: guesses that were computed and did not stand.
+        limit: how many are tried.
 
     """
 
     def __init__(self, limit: int) -> None:
         """Guess at most `limit` tokens at a time, at least 1."""
-        assert limit >= 1, f"the number of guesses must be at least 1, got {limit}"
-        self.num_kept = 0
-        self.num_rejected = 0
-        self._most = limit
-        self._limit = min(4, limit)
-        self._failures = 0
-        self._wait = 0
+        self.limit = GuessLimit(limit)
         self._ends: dict[tuple[int, ...], int] = {}
         self._num_indexed = 0
 
@@ -42,28 +34,18 @@ class NgramGuesser:
         """The tokens to try after `ids`, the request's prompt and output; asked once for each row."""
         known = ids.tolist()
         self._index(known)
-        if self._wait:
-            self._wait -= 1
+        most = self.limit.next()
+        if not most:
             return []
         for size in range(min(LONGEST, len(known)), SHORTEST - 1, -1):
             end = self._ends.get(tuple(known[-size:]))
             if end is not None:
-                return known[end : end + self._limit]
+                return known[end : end + most]
         return []
 
     def note(self, num_guessed: int, num_kept: int) -> None:
         """A row with `num_guessed` guesses came back; the first `num_kept` stand."""
-        self.num_kept += num_kept
-        self.num_rejected += num_guessed - num_kept
-        if num_kept == num_guessed:
-            self._limit = min(max(self._limit, 2 * num_guessed), self._most)
-        else:
-            self._limit = max(num_kept, 1)
-        if num_kept:
-            self._failures = 0
-        else:
-            self._wait = min(1 << self._failures, MAX_WAIT)
-            self._failures += 1
+        self.limit.note(num_guessed, num_kept)
 
     def _index(self, known: list[int]) -> None:
         """Note where each run of tokens that something follows has its last end."""

@@ -66,7 +66,9 @@ class RowPlan(NamedTuple):
     that an earlier row of the same plan writes. `sample` None: nothing is drawn (middle chunk, scoring).
     `drafts`: the last input tokens are guesses, one a spec, in order. A guess stands if its spec, drawn after the token
     before it, gives just that token. The first that does not ends the row with the token that was drawn; `sample` is for the
-    token after the last guess, if all stand.
+    token after the last guess, if all stand. `num_guesses`: how many tokens after the drawn one are worth guessing by a draft
+    model; then `pages` may reach further, as far as its keys and values may. `is_dropped`: a row that was to take the token in flight, and whose request
+    has ended with that one: nobody reads what it gives, or what it writes.
     """
 
     rid: str
@@ -77,6 +79,8 @@ class RowPlan(NamedTuple):
     targets: tuple[LogprobTarget, ...] = ()
     is_future: bool = False
     drafts: tuple[SampleSpec, ...] = ()
+    num_guesses: int = 0
+    is_dropped: bool = False
 
     @property
     def extend_len(self) -> int:
@@ -122,7 +126,7 @@ class KeptDraft(NamedTuple):
 class RowResult(NamedTuple):
     """What a row gave. `token_id` None where nothing was drawn. `error`: this row alone failed (a dead end).
 
-    `kept`: the row's leading guesses that stand; `token_id` comes after them.
+    `kept`: the row's leading guesses that stand; `token_id` comes after them. `guesses`: what a draft model would go on with.
     """
 
     token_id: int | None = None
@@ -132,6 +136,7 @@ class RowResult(NamedTuple):
     targets: tuple[TargetResult, ...] = ()
     error: ExecutionError | None = None
     kept: tuple[KeptDraft, ...] = ()
+    guesses: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ class Scheduler:
 
     Args:
         kv: the memory; its rows must reach to the context.
-        visible_bytes: the bytes each token adds to the text, for stop strings.
+        visible_bytes: the bytes each of the model's tokens adds to the text, for stop strings.
     """
 
     def __init__(self, config: SchedulerConfig, kv: KvManager, visible_bytes: VisibleBytes) -> None:
@@ -55,6 +55,8 @@ class Scheduler:
                 f"configuring the scheduler: chunked_prefill_size={chunk}, expected at least one page of {kv.page_size}"
             )
         assert kv.max_len >= config.context_length, f"rows of {kv.max_len} tokens, a context of {config.context_length}"
+        num_texts = len(visible_bytes)
+        assert num_texts >= config.vocab_size, f"texts of {num_texts} tokens, a model of {config.vocab_size}"
         self.config = config
         self.kv = kv
         self._ratio = NewTokenRatio(config.schedule_conservativeness)
@@ -62,7 +64,7 @@ class Scheduler:
         self._live = LiveReqs(kv, self._queue, self._ratio)
         self._intake = Intake(config, kv, visible_bytes)
         self._prefill = PrefillPlanner(config, kv, self._queue, self._live, self._ratio)
-        self._decode = DecodePlanner(kv, self._live)
+        self._decode = DecodePlanner(kv, self._live, launch_ahead=config.launch_ahead)
         self._commit = Committer(kv, self._live)
         self._reqs: dict[str, Req] = {}
         self._in_flight: deque[ScheduleBatch] = deque()
@@ -140,12 +142,13 @@ class Scheduler:
 
     def resolve(self, plan: Plan) -> Plan:
         """The last plan as it can be run, the one before it being committed: every token known, and nothing asked for
-        in rows whose request has ended meanwhile. Such a row still runs, and is dropped at its commit.
+        in rows whose request has ended meanwhile. Such a row still runs, and is dropped at its commit. With `launch_ahead` the
+        plan has been launched: what its rows compute stays, only how they sample is told now.
         """
         assert len(self._in_flight) == 1, f"plan {plan.step} is launched with {len(self._in_flight)} plans in flight"
         batch = self._in_flight[0]
         assert plan.step == batch.step, f"plan {plan.step} is launched, in flight is step {batch.step}"
-        return batch.resolve(plan, self._decode.run_of)
+        return batch.resolve(plan, self._decode.run_of, is_launched=self.config.launch_ahead)
 
     def commit(self, result: StepResult) -> list[ReqOutput]:
         """Take the result of the oldest plan in flight; returns what changed for requests, since the last commit and by it."""
@@ -189,6 +192,7 @@ class Scheduler:
             rejected_tokens=commit.num_rejected,
             speculated_tokens=commit.num_speculated,
             missed_tokens=commit.num_missed,
+            speculated_rows=commit.num_guessed_rows,
             output_tokens=commit.num_output,
             retractions=live.num_retracts,
             refused=self._num_refused,

@@ -28,9 +28,11 @@ class SchedulerStatistics:
     rejected_tokens: int
     """Tokens that were computed because a constraint forced them, and not kept since the request chose others."""
     speculated_tokens: int
-    """Output tokens that were guessed from the request's earlier text and computed together."""
+    """Output tokens that were guessed from the request's earlier text or by a draft model, and computed together."""
     missed_tokens: int
     """Tokens that were computed as such guesses, and not kept since the request chose others."""
+    speculated_rows: int
+    """Rows that carried such guesses."""
     output_tokens: int
     retractions: int
     refused: int
@@ -47,6 +49,18 @@ class SchedulerStatistics:
         total = self.cached_tokens + self.computed_tokens
         return self.cached_tokens / total if total else 0.0
 
+    @property
+    def spec_accept_rate(self) -> float:
+        """Share of the guesses computed that were kept; 0.0 before the first."""
+        total = self.speculated_tokens + self.missed_tokens
+        return self.speculated_tokens / total if total else 0.0
+
+    @property
+    def spec_accept_length(self) -> float:
+        """Tokens that a row with guesses gave, the one drawn behind them included, on average; 0.0 before the first."""
+        return self.speculated_tokens / self.speculated_rows + 1 if self.speculated_rows else 0.0
+
     def to_dict(self) -> dict[str, Any]:
-        """All of it as plain values, the hit rate included."""
-        return asdict(self) | {"hit_rate": self.hit_rate}
+        """All of it as plain values, what is derived included."""
+        derived = ("hit_rate", "spec_accept_rate", "spec_accept_length")
+        return asdict(self) | {name: getattr(self, name) for name in derived}

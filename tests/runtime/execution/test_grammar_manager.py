@@ -325,10 +325,16 @@ def test_a_source_behind_a_stuck_one_is_compiled_once_the_stuck_one_is_given_up(
 
 
 def test_a_source_that_is_done_in_time_is_not_failed_later(compiler: FakeCompiler) -> None:
-    manager = GrammarManager(lambda: NativeBackend(compiler, _matcher), timeout_s=WAIT)
+    timers: list[threading.Timer] = []
+
+    def make(seconds: float, fire: Callable[[], None]) -> threading.Timer:
+        timers.append(threading.Timer(seconds, fire))
+        return timers[-1]
+
+    manager = GrammarManager(lambda: NativeBackend(compiler, _matcher), timeout_s=WAIT, make_timer=make)
     manager.submit(regex("x")).result(WAIT)
-    timers = [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
-    assert all(timer.finished.is_set() for timer in timers), "its deadline is still to come"
+    (timer,) = timers
+    assert timer.finished.is_set(), "its deadline is still to come"
     manager.shutdown()
 
 
@@ -341,7 +347,7 @@ def _gates() -> ThinkingGates:
 def test_thinking_goes_before_the_constraint_and_a_budget_needs_none(compiler: FakeCompiler) -> None:
     manager = GrammarManager(lambda: NativeBackend(compiler, _matcher), gates=_gates())
     params = SamplingParams(regex="a", thinking=("<", ">"))
-    cursor = manager.submit(params).result(WAIT)
+    cursor = manager.submit(params, prompt_ids=(2,)).result(WAIT)
     bitmask = np.zeros((1, 1), dtype=np.int32)
     cursor.fill_bitmask(bitmask)
     assert bitmask[0, 0] == 0b01111

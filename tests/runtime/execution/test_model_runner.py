@@ -16,6 +16,7 @@ from sglang_lite.runtime.attention.base import AttentionBackend
 from sglang_lite.runtime.attention.cpu import CpuAttention
 from sglang_lite.runtime.attention.kv_pool import KvPool
 from sglang_lite.runtime.attention.torch_ref import TorchAttention
+from sglang_lite.runtime.execution.device_runner import DeviceRunner
 from sglang_lite.runtime.execution.model_runner import ModelRunner
 from sglang_lite.runtime.model.llama import LlamaForCausalLM
 from sglang_lite.runtime.scheduler.plan import LogprobTarget, PageCopy, RowPlan, RowResult
@@ -35,16 +36,23 @@ def _cpu_attention(pool: KvPool) -> AttentionBackend:
     return CpuAttention(pool, TINY.num_heads, KernelThreads(1))
 
 
-@pytest.fixture(params=[TorchAttention, _cpu_attention], ids=["torch_ref", "cpu"], autouse=True)
-def attention(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every test here runs on both attention backends."""
-    monkeypatch.setattr(Bench, "make_attention", staticmethod(request.param))
+@pytest.fixture(
+    params=[(TorchAttention, ModelRunner), (_cpu_attention, ModelRunner), (TorchAttention, DeviceRunner)],
+    ids=["torch_ref", "cpu", "device"],
+    autouse=True,
+)
+def parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test here runs on both attention backends, and on the runner for devices."""
+    make_attention, make_runner = request.param
+    monkeypatch.setattr(Bench, "make_attention", staticmethod(make_attention))
+    monkeypatch.setattr(Bench, "make_runner", staticmethod(make_runner))
 
 
 class Bench:
     """A runner with its pool, and pages given out in a scattered order."""
 
     make_attention: Callable[[KvPool], AttentionBackend] = staticmethod(TorchAttention)
+    make_runner: Callable[..., ModelRunner | DeviceRunner] = staticmethod(ModelRunner)
 
     def __init__(self, model: LlamaForCausalLM, page_size: int, **runner_args: Any) -> None:
         self.page_size = page_size
@@ -52,7 +60,7 @@ class Bench:
         pool = self.pool = KvPool(TINY.num_layers, num_pages, TINY.num_kv_heads, TINY.head_dim, page_size)
         pool.k[:], pool.v[:] = 1e3, 1e3  # whoever reads what was not written gets it badly wrong
         values: dict[str, Any] = {"vocab_size": TINY.vocab_size, **runner_args}
-        self.runner = ModelRunner(model, self.make_attention(pool), pool, **values)
+        self.runner = self.make_runner(model, self.make_attention(pool), pool, **values)
         self._free = np.random.default_rng(2).permutation(np.arange(1, num_pages)).tolist()
 
     def pages(self, num_tokens: int) -> list[int]:

@@ -53,8 +53,8 @@ def native_driver(
     """The native step over a pool full of NaN, so that reading what nobody wrote shows."""
     weights, config = opened(path, int8)
     pool = KvPool(config.num_layers, pages, config.num_kv_heads, config.head_dim, page_size, dtype=kv)
-    pool.k.fill_(float("nan"))
-    pool.v.fill_(float("nan"))
+    for part in (pool.k, pool.v) if kv.is_floating_point else (pool.k_scales, pool.v_scales):
+        part.fill_(float("nan"))
     native = build_native(weights, config, pool, StepTeam(threads), cache, lambda line: None)
     assert isinstance(native, NativeStep), native
     return PagedDriver(native, pool, TorchAttention(pool))
@@ -224,25 +224,29 @@ def test_folders_run_on_weights_rounded_to_int8_when_asked(tmp_path: Path, name:
     torch.testing.assert_close(exact, expected, atol=3e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("page_size", [4, 16])
-def test_float16_keys_and_values_give_what_the_reference_gives_with_them(tmp_path: Path, page_size: int) -> None:
+@pytest.mark.parametrize(
+    ("kv", "page_size"), [(torch.float16, 4), (torch.float16, 16), (torch.int8, 4), (torch.int8, 16)]
+)
+def test_smaller_keys_and_values_give_what_the_reference_gives_with_them(
+    tmp_path: Path, kv: torch.dtype, page_size: int
+) -> None:
     """The same rounding on both sides, so the step is as near to torch as with float32; the rounding itself shows, and is small."""
     path = tiny_file(tmp_path, heads=6, kv_heads=2, layers=3)
     loaded = load_model(path)
-    pool = KvPool(loaded.config.num_layers, 100, 2, 32, page_size, dtype=torch.float16)
+    pool = KvPool(loaded.config.num_layers, 100, 2, 32, page_size, dtype=kv)
     expected = PagedDriver(loaded.module, pool, TorchAttention(pool)).step([(Sequence(), IDS)])
-    driver = native_driver(path, tmp_path, kv=torch.float16, page_size=page_size)
+    driver = native_driver(path, tmp_path, kv=kv, page_size=page_size)
     got = driver.step([(Sequence(), IDS)])
     full = native_driver(path, tmp_path).step([(Sequence(), IDS)])
     assert float((got - expected).abs().max()) < 0.05 * float(expected.std())
-    assert 0 < float((got - full).abs().max()) < 0.05 * float(full.std())
+    assert 0 < float((got - full).std()) < 0.1 * float(full.std())
     again, parts = Sequence(), []
     for chunk in (1, 33, 2, 54):
         parts.append(driver.step([(again, IDS[again.length : again.length + chunk])]))
     assert torch.equal(torch.cat(parts), got)
 
 
-@pytest.mark.parametrize("kv", [torch.float32, torch.float16])
+@pytest.mark.parametrize("kv", [torch.float32, torch.float16, torch.int8])
 def test_rows_that_share_pages_get_what_they_get_alone_to_the_bit(tmp_path: Path, kv: torch.dtype) -> None:
     """Seven rows behind a trunk of two blocks of keys, some of them further together, decode in one step."""
     path = tiny_file(tmp_path, heads=6, kv_heads=2, storage=GGMLQuantizationType.Q8_0)
@@ -279,6 +283,25 @@ def test_logits_of_the_embedded_model_do_not_depend_on_the_batch_to_the_bit(
             rows = [(Sequence(), other) for other in others[: number % 4]]
             row = (sequence, ids[sequence.length : sequence.length + chunk])
             got.append(driver.step([*rows, row])[-chunk:])
+        assert torch.equal(torch.cat(got), whole), f"{threads} threads, chunks of {chunks[:3]}"
+    again = Sequence(sequence.pages[:4], 64)
+    assert torch.equal(driver.step([(again, ids[64:])]), whole[64:])
+
+
+@pytest.mark.model
+def test_int8_keys_of_the_embedded_model_do_not_depend_on_the_batch_to_the_bit(
+    embedded_model_path: Path, text_ids: list[int], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """At once, in chunks beside others, token by token and from cached pages, on one thread and two."""
+    cache = tmp_path_factory.mktemp("native")
+    ids, other = text_ids[:70], text_ids[100:130]
+    whole = native_driver(embedded_model_path, cache, kv=torch.int8).step([(Sequence(), ids)])
+    for threads, chunks in ((1, [33, 37]), (2, [40, *[1] * 30])):
+        driver = native_driver(embedded_model_path, cache, threads=threads, kv=torch.int8)
+        sequence, got = Sequence(), []
+        for chunk in chunks:
+            row = (sequence, ids[sequence.length : sequence.length + chunk])
+            got.append(driver.step([(Sequence(), other), row])[-chunk:])
         assert torch.equal(torch.cat(got), whole), f"{threads} threads, chunks of {chunks[:3]}"
     again = Sequence(sequence.pages[:4], 64)
     assert torch.equal(driver.step([(again, ids[64:])]), whole[64:])

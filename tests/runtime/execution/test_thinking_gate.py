@@ -33,11 +33,15 @@ GATES = ThinkingGates(TOKENS, [EOS, BEGIN, END], [EOS], 40, encode)
 
 
 def gate(
-    marks: tuple[str, str], budget: int | None = None, prompt: str = "x", inner: Any = None, is_held: bool = True
+    marks: tuple[str, str],
+    budget: int | None = None,
+    prompt: str | None = None,
+    inner: Any = None,
+    is_held: bool = True,
 ) -> ThinkingGate:
-    """A gate before the one token `a`, or before nothing."""
+    """A gate before the one token `a`, or before nothing; without `prompt` behind one that has opened the thinking."""
     held = (inner or FakeGrammar([frozenset({13})], EOS)) if is_held else None
-    return GATES.make(marks, budget, encode(prompt), held)
+    return GATES.make(marks, budget, encode(f"x{marks[0]}" if prompt is None else prompt), held)
 
 
 def allowed(cursor: ThinkingGate) -> set[int]:
@@ -79,7 +83,7 @@ def test_no_token_reaches_beyond_the_end_mark() -> None:
 
 
 def test_a_special_mark_is_its_token_and_not_its_spelling() -> None:
-    cursor = GATES.make(("[B]", "[E]"), None, (10,), FakeGrammar([frozenset({13})], EOS))
+    cursor = GATES.make(("[B]", "[E]"), None, (BEGIN,), FakeGrammar([frozenset({13})], EOS))
     assert allowed(cursor) == FREE
     for token in encode("</e>"):
         assert cursor.accept_token(token)
@@ -120,7 +124,7 @@ def test_the_rest_of_a_half_written_end_mark_is_forced() -> None:
 
 @pytest.mark.parametrize("marks", [SPECIAL, SPELLED])
 def test_the_begin_mark_does_not_count(marks: tuple[str, str]) -> None:
-    cursor = gate(marks, 1)
+    cursor = gate(marks, 1, "x")
     for token in encode(marks[0]):
         assert cursor.accept_token(token)
         assert cursor.jump_forward() == []
@@ -143,7 +147,7 @@ def test_without_a_budget_the_block_is_empty(prompt: str, block: str) -> None:
 
 def test_a_prompt_that_has_closed_the_thinking_is_followed_by_the_answer() -> None:
     assert allowed(gate(SPECIAL, 5, "x[B]\n\n[E]\n\n")) == {13}
-    assert allowed(gate(SPECIAL, 5, "x[B]\n\n[E]x")) == FREE, "that was in a turn before"
+    assert allowed(gate(SPECIAL, 5, "x[B]\n\n[E]x")) == {BEGIN, 13}, "that was in a turn before"
 
 
 def test_without_a_constraint_everything_may_follow_and_nothing_ends_it() -> None:
@@ -179,7 +183,7 @@ def test_forced_tokens_of_the_answer_follow_those_of_the_thinking() -> None:
     for token in [10, END]:
         cursor.accept_token(token)
     assert cursor.jump_forward() == [13]
-    assert seen == [[10, 10, END]], "the prompt's end and the thinking are what stands before"
+    assert seen == [[10, BEGIN, 10, END]], "the prompt's end and the thinking are what stands before"
 
 
 def test_notes_are_about_the_answer_alone() -> None:
@@ -192,3 +196,91 @@ def test_notes_are_about_the_answer_alone() -> None:
         cursor.accept_token(token)
     assert cursor.notes_on(b"x<a") == ("a",)
     assert gate(SPECIAL).notes_on(b"a") == ()
+
+
+@pytest.mark.parametrize("budget", [None, 5])
+def test_a_model_that_answers_without_its_marks_is_held_from_its_first_token_on(budget: int | None) -> None:
+    """Nothing has opened the thinking: the model may open it, or begin with the answer."""
+    cursor = gate(SPECIAL, budget, "x")
+    assert allowed(cursor) == {BEGIN, 13}
+    assert not cursor.accept_token(10)
+    assert cursor.accept_token(13)
+    assert cursor.has_only_end
+    assert allowed(cursor) == {EOS}
+
+
+@pytest.mark.parametrize("opening", [[BEGIN], [3, 4, 5], [3, 8]])
+def test_a_model_that_opens_its_thinking_thinks(opening: list[int]) -> None:
+    cursor = gate(SPECIAL if opening == [BEGIN] else SPELLED, None, "x")
+    for token in opening:
+        assert token in allowed(cursor)
+        assert cursor.accept_token(token)
+    assert allowed(cursor) == FREE
+    assert cursor.accept_token(10)
+
+
+def test_a_begin_that_may_be_either_is_decided_by_what_follows() -> None:
+    """`<` begins the mark as well as the answer `<a`; `</` begins the answer alone."""
+
+    def either() -> ThinkingGate:
+        return gate(SPELLED, None, "x", FakeGrammar([frozenset({3, 7}), frozenset({13})], EOS))
+
+    cursor = either()
+    assert allowed(cursor) == {3, 7}
+    assert cursor.accept_token(3)
+    assert not cursor.has_only_end
+    assert allowed(cursor) == {4, 8, 9, 13}
+    thinking, answer = cursor.fork(), cursor.fork()
+    assert thinking.accept_token(9)
+    assert allowed(thinking) == FREE, "the rest of a token behind the mark is thinking"
+    for token in encode("</e>"):
+        assert thinking.accept_token(token)
+    assert allowed(thinking) == {3, 7}, "the constraint begins anew behind the thinking"
+    assert answer.accept_token(13)
+    assert answer.has_only_end
+    assert not cursor.accept_token(10)
+    direct = either()
+    assert direct.accept_token(7)
+    assert allowed(direct) == {13}
+
+
+def test_an_answer_without_marks_is_no_thinking_and_has_no_budget() -> None:
+    cursor = gate(SPECIAL, 1, "x", is_held=False)
+    for token in [12, 10, 10, 10]:
+        assert cursor.accept_token(token)
+        assert cursor.jump_forward() == []
+    assert allowed(cursor) == FREE | {EOS}
+    after_space = gate(SPECIAL, 1, "x", is_held=False)
+    for token in [12, BEGIN, 10]:
+        assert after_space.accept_token(token)
+    assert after_space.jump_forward() == [END], "white space before the mark is neither"
+
+
+def test_an_empty_begin_mark_says_that_the_model_always_thinks() -> None:
+    cursor = GATES.make(("", "[E]"), 1, encode("x"), FakeGrammar([frozenset({13})], EOS))
+    assert allowed(cursor) == FREE
+    assert cursor.accept_token(10)
+    assert cursor.jump_forward() == [END]
+    assert allowed(GATES.make(("", "[E]"), 1, encode("x[E]"), FakeGrammar([frozenset({13})], EOS))) == {13}
+
+
+def test_what_stands_before_a_direct_answer_is_the_prompt() -> None:
+    seen: list[list[int]] = []
+
+    class Listening(FakeGrammar):
+        def jump_forward(self, before: Any = ()) -> list[int]:
+            seen.append(list(before))
+            return super().jump_forward(before)
+
+        def restarted(self) -> Listening:
+            return Listening(self.places, self.end_id, self.guesses)
+
+        def notes_on(self, text: bytes) -> tuple[str, ...]:
+            return (text.decode(),)
+
+    cursor = gate(SPELLED, 1, "x", inner=Listening([frozenset({3}), frozenset({13})], EOS, [None, None]))
+    for token in [3, 13]:
+        assert cursor.accept_token(token)
+    assert cursor.jump_forward() == []
+    assert seen == [[10]]
+    assert cursor.notes_on(b"<a") == ("<a",)

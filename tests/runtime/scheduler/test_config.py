@@ -23,6 +23,7 @@ from tests.support.scheduler_harness import Harness, config
         ("min_shared_tokens", 0, "at least 1"),
         ("ageing_tokens", -1, "at least 0"),
         ("max_queued_requests", 0, "at least 1, or None"),
+        ("launch_ahead", True, "False where overlap is off"),
     ],
 )
 def test_a_wrong_value_is_refused_by_name_with_what_is_allowed(field: str, value: object, allowed: str) -> None:

@@ -7,10 +7,11 @@ from itertools import pairwise
 
 import pytest
 
+from sglang_lite.errors import ExecutionError
 from sglang_lite.request_tree import LogprobParams
 from sglang_lite.runtime.scheduler.jump import FIRST_GUESSED, MAX_GIVEN, MAX_GUESSED, MAX_WAIT, JumpState
 from sglang_lite.runtime.scheduler.messages import AddReq, GrammarReady
-from tests.support.fake_grammar import FakeGrammar
+from tests.support.fake_grammar import FakeGrammar, LimitedGrammar
 from tests.support.scheduler_harness import EOS, Final, Harness, config, greedy
 
 PROMPT = (2, 3, 4, 5, 6, 7, 8, 9, 10)
@@ -246,3 +247,43 @@ def test_log_probabilities_that_are_asked_for_have_their_tokens_computed() -> No
 def test_nothing_is_taken_where_no_token_is_wanted_or_scored() -> None:
     grammar = FakeGrammar([frozenset({5})] * 3, EOS, [5] * 3)
     assert run(grammar, "force", params={"max_new_tokens": 0})[1].ids == []
+
+
+def limited(limit: int, *failing: str) -> LimitedGrammar:
+    """Free places with forced ones in their midst, and tables that are full from `limit` on."""
+    plain = forced(6, then=4)
+    return LimitedGrammar(plain.places, EOS, plain.guesses, limit, frozenset(failing))
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("mode", ["off", "verify", "force"])
+@pytest.mark.parametrize("limit", range(8))
+@pytest.mark.parametrize("part", ["has_only_end", "accept_token"])
+def test_tables_that_pass_their_limit_end_their_own_request_only(
+    part: str, limit: int, mode: str, overlap: bool
+) -> None:
+    """Its neighbour goes on with the tokens that it would have alone."""
+    settings = config(jump_forward=mode, disable_overlap_schedule=not overlap)
+    alone = Harness(settings).drain(AddReq("beside", PROMPT, greedy(15)))["beside"]
+    harness = Harness(settings)
+    harness.drain(AddReq("r", PROMPT, greedy(40), grammar=limited(limit, part)), AddReq("beside", PROMPT, greedy(15)))
+    harness.check_idle()
+    reason = harness.finals["r"].reason
+    assert reason is not None
+    assert isinstance(reason.error, ExecutionError)
+    assert "filling the tables of a grammar" in str(reason.error)
+    assert harness.finals["beside"].ids == alone.ids
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("mode", ["verify", "force"])
+@pytest.mark.parametrize("limit", [0, 1, 3])
+def test_where_only_the_forced_tokens_cannot_be_told_nothing_is_forced(limit: int, mode: str, overlap: bool) -> None:
+    _, plain = run(forced(6, then=4), "off")
+    _, final = run(
+        limited(limit, "jump_forward"),
+        mode,
+        Harness(config(jump_forward=mode, disable_overlap_schedule=not overlap)),
+    )
+    assert final.ids == plain.ids
+    assert final.reason == plain.reason

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from sglang_lite.request_tree import LogprobParams
+from sglang_lite.runtime.scheduler.guess_limit import MAX_WAIT
 from sglang_lite.runtime.scheduler.messages import AddReq
-from sglang_lite.runtime.scheduler.ngram import MAX_WAIT, NgramGuesser
+from sglang_lite.runtime.scheduler.ngram import NgramGuesser
 from tests.support.fake_grammar import FakeGrammar
 from tests.support.scheduler_harness import EOS, Final, Harness, config, greedy
 
@@ -51,7 +52,7 @@ def test_success_makes_guesses_longer_and_failure_pauses_them() -> None:
         guesser.note(len(run), 0)
     assert pauses == [0, 1, 2, 4, 8, 16, 32, 64]
     assert max(pauses) <= MAX_WAIT
-    assert (guesser.num_kept, guesser.num_rejected) == (44, 16 + 7)
+    assert (guesser.limit.num_kept, guesser.limit.num_rejected) == (44, 16 + 7)
 
 
 PROMPTS = [(2, 3, 4, 5, 2, 3, 4, 5, 2, 3, 4), (6, 7, 6, 7, 6, 7), (2, 9, 4, 8, 5, 3, 11, 10)]

@@ -8,7 +8,7 @@ from sglang_lite.runtime.scheduler.messages import AbortReq, AddReq, EndLease, F
 from sglang_lite.runtime.scheduler.plan import ForwardMode, StepResult
 from sglang_lite.runtime.scheduler.req import ReqState
 from tests.support.fake_grammar import FakeGrammar
-from tests.support.scheduler_harness import EOS, Harness, config, greedy
+from tests.support.scheduler_harness import EOS, VISIBLE, VOCAB, Harness, config, greedy
 
 LONG = tuple(2 + i % 9 for i in range(30))
 
@@ -290,3 +290,38 @@ def test_a_request_with_a_row_in_flight_is_not_retracted() -> None:
     assert harness.scheduler.state_of("r") is ReqState.WAITING
     assert not harness.scheduler.retract("r")
     assert not harness.scheduler.retract("unknown")
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_tokens_of_a_padded_vocabulary_are_as_any_other_and_have_no_text(overlap: bool) -> None:
+    """Half of what the fake model draws is padding; every end is that of the plain reference, also by one as a stop token."""
+    padding = range(VOCAB, 2 * VOCAB)
+    cfg = config(vocab_size=2 * VOCAB, disable_overlap_schedule=not overlap)
+    harness = Harness(cfg, visible=[*VISIBLE, *[b""] * VOCAB])
+    stops: list[dict[str, object]] = [
+        {},
+        {"stop": ("a", "bc")},
+        {"stop_regex": ("é|d",)},
+        {"stop_token_ids": (VOCAB + 3,)},
+    ]
+    adds = [
+        AddReq(
+            f"r{i}",
+            (*LONG[: 3 + i], VOCAB + i),
+            greedy(20, temperature=1.0, seed=i, **stops[i % 4]),
+            logprob=LogprobParams(0),
+        )
+        for i in range(12)
+    ]
+    held = AddReq("held", LONG, greedy(), grammar=FakeGrammar([frozenset({6, 7})] * 4, EOS))
+    finals = harness.drain(*adds, held)
+    harness.check_idle()
+    drawn = [token_id for add in adds for token_id in finals[add.rid].ids]
+    assert set(drawn) & set(padding)
+    assert not set(finals["held"].ids) & set(padding)
+    assert {reason.kind for final in finals.values() if (reason := final.reason)} == {"stop", "length"}
+
+
+def test_a_scheduler_that_lacks_the_text_of_a_token_does_not_start() -> None:
+    with pytest.raises(AssertionError, match=f"texts of {VOCAB} tokens, a model of {VOCAB + 1}"):
+        Harness(config(vocab_size=VOCAB + 1))

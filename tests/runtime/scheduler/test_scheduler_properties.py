@@ -14,7 +14,7 @@ from sglang_lite.request_tree import LogprobParams
 from sglang_lite.runtime.scheduler.config import SchedulePolicy
 from sglang_lite.runtime.scheduler.messages import AbortReq, AddReq, EndLease, GrammarReady, SetNextUse
 from tests.support.fake_grammar import FakeGrammar, guessed
-from tests.support.scheduler_harness import EOS, VOCAB, Harness, config, greedy
+from tests.support.scheduler_harness import EOS, VISIBLE, VOCAB, Harness, config, greedy
 
 SHARED = tuple(2 + (7 * i * i + i // 3) % (VOCAB - 2) for i in range(40))
 """Most prompts begin with a part of this, so that prefixes are shared and split."""
@@ -62,9 +62,13 @@ class SchedulerMachine(RuleBasedStateMachine):
         max_prefill=st.sampled_from([8, 64]),
         window=st.sampled_from([1, 3, 128]),
         radix=st.sampled_from([True, True, True, False]),
-        overlap=st.booleans(),
+        overlap=st.sampled_from(["off", "delay", "ahead"]),
         priorities=st.sampled_from([None, "high first", "low first"]),
         limit=st.sampled_from([None, None, 2]),
+        ngram=st.sampled_from([0, 0, 5]),
+        drafted=st.sampled_from([0, 0, 5]),
+        share_right=st.sampled_from([0.0, 0.5, 0.9, 1.0]),
+        padding=st.sampled_from([0, 0, 9]),
     )
     def start(
         self,
@@ -78,11 +82,16 @@ class SchedulerMachine(RuleBasedStateMachine):
         max_prefill: int,
         window: int,
         radix: bool,
-        overlap: bool,
+        overlap: str,
+        ngram: int,
+        drafted: int,
+        share_right: float,
+        padding: int,
         priorities: str | None,
         limit: int | None,
     ) -> None:
         cfg = config(
+            vocab_size=VOCAB + padding,
             chunked_prefill_size=None if chunk_pages is None else chunk_pages * page_size,
             schedule_policy=policy,
             batching=batching,
@@ -90,14 +99,23 @@ class SchedulerMachine(RuleBasedStateMachine):
             max_prefill_tokens=max_prefill,
             scan_window=window,
             ageing_tokens=20,
-            disable_overlap_schedule=not overlap,
+            disable_overlap_schedule=overlap == "off",
+            launch_ahead=overlap == "ahead",
+            num_ngram_tokens=ngram,
+            num_draft_tokens=0 if overlap == "ahead" else drafted,
             enable_priority_scheduling=priorities is not None,
             schedule_low_priority_values_first=priorities == "low first",
             max_queued_requests=limit,
         )
         num_pages = pool_tokens // page_size + 1
         self.harness = Harness(
-            cfg, num_pages=num_pages, page_size=page_size, num_rows=max_running + spare_rows, enable_radix=radix
+            cfg,
+            num_pages=num_pages,
+            page_size=page_size,
+            num_rows=max_running + spare_rows,
+            enable_radix=radix,
+            visible=[*VISIBLE, *[b""] * padding],
+            share_right=share_right,
         )
         self.grammars: dict[str, FakeGrammar] = {}
         self.failed_grammars: set[str] = set()
