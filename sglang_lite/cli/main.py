@@ -7,10 +7,10 @@ import sys
 from collections.abc import Sequence
 
 import sglang_lite
-from sglang_lite.cli import bench, chat, grammar, inspect, plan, run, serve, step, tree, warmup
+from sglang_lite.cli import bench, chat, grammar, inspect, plan, profile, run, serve, step, tree, warmup
 from sglang_lite.errors import SglangLiteError
 
-COMMANDS = (run, chat, serve, plan, warmup, bench, tree, inspect, step, grammar)
+COMMANDS = (run, chat, serve, plan, warmup, bench, profile, tree, inspect, step, grammar)
 """Modules of the subcommands, in the order of the help; each has NAME, SUMMARY, `add_arguments` and `main`."""
 
 

@@ -37,7 +37,23 @@ _HELP = {
     "api_key_file": "a file of API keys, one a line; read again on SIGHUP",
     "api_key_env": "a variable that holds an API key (may be repeated)",
     "cors_origins": "an origin whose pages may call the server from a browser (may be repeated)",
+    "device": "cpu (default), cuda, or auto: the GPU if there is one",
+    "dtype": "auto (default: the file's own values on the CPU; on a GPU 4-bit matrices as stored, else bfloat16), float32, on a GPU bfloat16, float16",
+    "attention_backend": "auto (default), on the CPU cpu, on a GPU flashinfer or triton, on both torch_ref",
+    "kv_cache_dtype": "type of keys and values: auto (default: fp32 on the CPU, the model's on a GPU), fp32, fp16, on the CPU int8, on a GPU bf16",
+    "mem_fraction_static": "CPU: share of free memory for the KV pool (default 0.1); GPU: for weights and KV pool together (default 0.88)",
+    "disable_overlap_schedule": "plan a step after the one before it has ended (default on the CPU; on a GPU the two overlap)",
+    "overlap_thread": "CPU: plan a step while the one before it is computed on a thread of its own",
+    "disable_cuda_graph": "GPU: launch every kernel of a decode step instead of replaying a graph",
+    "cuda_graph_bs": "GPU: numbers of rows that get a graph, such as 1 2 4 8 (default: up to --cuda-graph-max-bs)",
+    "cuda_graph_max_bs": "GPU: most rows of a decode step that is replayed as a graph",
+    "cuda_graph_prefill": "GPU: replay steps of one prompt's chunk as a graph, too (with flashinfer)",
+    "sampling_backend": "GPU: what cuts distributions: auto (default, our kernels), flashinfer or pytorch",
+    "enable_deterministic_inference": "GPU: a request's result does not depend on those beside it (on the CPU it never does)",
     "max_total_tokens": "KV pool in tokens",
+    "speculative_algorithm": "guess next tokens and check them together: NGRAM (from earlier text), DRAFT or STANDALONE (by a draft model)",
+    "speculative_draft_model_path": "the draft model: a file, a folder or a hub id, with the same tokens as the model",
+    "speculative_num_draft_tokens": "most tokens guessed at a time (default 8)",
     "context_length": "longest sequence in tokens",
     "max_running_requests": "most requests that run at a time",
     "schema_in_prompt": "show the model the schema of its answer: auto (where the messages lack it, default), never, always",
@@ -66,7 +82,7 @@ def _flag(kind: Literal["engine", "server"], setting: Field[Any]) -> Flag:
     parse: Callable[[str], Any] | None = str
     if text.startswith("bool"):
         parse = None
-    elif text.startswith("int"):
+    elif text.startswith(("int", "tuple[int")):
         parse = int
     elif text.startswith("float"):
         parse = float
@@ -107,7 +123,7 @@ def add_flags(parser: argparse.ArgumentParser, kinds: tuple[Kind, ...]) -> None:
         else:
             options |= {"type": flag.parse, "metavar": "N" if flag.parse in (int, float) else "X"}
             if flag.is_list:
-                options["action"] = "append"
+                options |= {"action": "append"} if flag.parse is str else {"action": "extend", "nargs": "+"}
         parser.add_argument(name, **options)
 
 

@@ -177,9 +177,9 @@ def _from_text(flag: Flag, text: str, name: str) -> Any:
         if text.lower() not in (*_TRUE, *_FALSE):
             raise RequestError(f"reading {name}: got {text!r}, expected 1 or 0")
         return text.lower() in _TRUE
-    if flag.is_list:
-        return [part.strip() for part in text.split(",") if part.strip()]
     try:
+        if flag.is_list:
+            return [flag.parse(part.strip()) for part in text.split(",") if part.strip()]
         return flag.parse(text)
     except ValueError:
         raise RequestError(f"reading {name}: got {text!r}, expected a number") from None

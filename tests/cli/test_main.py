@@ -22,7 +22,7 @@ def test_every_command_teaches_by_its_help(command: object, capsys: pytest.Captu
     assert stop.value.code == 0
     text = capsys.readouterr().out
     assert (command.__doc__ or "").strip().splitlines()[0] in text
-    assert command.NAME in ("serve", "plan", "warmup", "bench", "inspect", "grammar") or "--backend" in text
+    assert command.NAME in ("serve", "plan", "warmup", "bench", "profile", "inspect", "grammar") or "--backend" in text
 
 
 def test_without_a_command_the_usage_is_shown(capsys: pytest.CaptureFixture[str]) -> None:

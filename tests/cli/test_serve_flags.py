@@ -55,6 +55,14 @@ def test_a_switch_can_be_taken_back() -> None:
     assert vars(parser.parse_args(["--no-disable-overlap-schedule"]))["engine:disable_overlap_schedule"] is False
 
 
+def test_a_list_of_numbers_is_given_at_once_as_sglang_takes_it() -> None:
+    parser = argparse.ArgumentParser()
+    add_flags(parser, ("engine",))
+    given = vars(parser.parse_args(["--cuda-graph-bs", "1", "4", "--device", "cuda"]))
+    assert given["engine:cuda_graph_bs"] == [1, 4]
+    assert given["engine:device"] == "cuda"
+
+
 def test_each_class_is_there() -> None:
     assert {flag.kind for flag in serve_flags.FLAGS.values()} == {"engine", "server", "without effect", "refused"}
 

@@ -96,6 +96,8 @@ def test_a_wrong_variable_is_named(variables: dict[str, str], said: str) -> None
 def test_variables_of_other_parts_are_not_settings() -> None:
     """The key for a server that programs talk to is no key that a server asks for; an empty one is none."""
     assert from_variables({"SGLANG_LITE_API_KEY": "k", "SGLANG_LITE_BACKEND": "local", "SGLANG_LITE_PORT": ""}) == {}
+    sizes = from_variables({"SGLANG_LITE_CUDA_GRAPH_BS": "1, 4"})
+    assert sizes["cuda_graph_bs"].value == [1, 4]
     lists: Any = from_variables({"SGLANG_LITE_API_KEY_ENV": "A, B", "SGLANG_LITE_RESTART": "Yes"})
     assert {name: given.value for name, given in lists.items()} == {"api_key_env": ["A", "B"], "restart": True}
 

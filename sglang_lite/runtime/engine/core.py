@@ -20,7 +20,7 @@ from sglang_lite.runtime.engine.request_metrics import RequestMetrics
 from sglang_lite.runtime.engine.step_profile import StepProfile
 from sglang_lite.runtime.executor.ports import TextParts
 from sglang_lite.runtime.executor.tree_executor import TreeExecutor
-from sglang_lite.runtime.scheduler.loop import Runner, make_loop
+from sglang_lite.runtime.scheduler.loop import AsyncRunner, BackgroundRunner, ClosableRunner, Runner, make_loop
 from sglang_lite.runtime.scheduler.messages import (
     AbortReq,
     AddReq,
@@ -59,10 +59,17 @@ class EngineCore:
     Other threads reach it by `post`. The loop: commands, one plan, one forward, one commit, results to their readers.
     """
 
-    def __init__(self, scheduler: Scheduler, runner: Runner, grammars: Grammars, text: TextParts) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        runner: Runner | BackgroundRunner | AsyncRunner,
+        grammars: Grammars,
+        text: TextParts,
+    ) -> None:
         self.scheduler = scheduler
         self.executor = TreeExecutor(self, text, scheduler.kv.total_tokens)
         self._loop = make_loop(scheduler, runner)
+        self._runner = runner
         self._grammars = grammars
         self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._messages: list[Message] = []
@@ -164,7 +171,9 @@ class EngineCore:
 
     def new_rid(self) -> str:
         """A request id that no request has: callers may have chosen one of the same form."""
-        return next(rid for number in self._rids if (rid := f"r{number}") not in self._handlers)
+        while (rid := f"r{next(self._rids)}") in self._handlers:
+            pass
+        return rid
 
     def is_known(self, rid: str) -> bool:
         """A request of this id is under way (engine's thread only)."""
@@ -209,13 +218,16 @@ class EngineCore:
         block = not self.scheduler.has_work and not self._messages
         if block or time.perf_counter() - self._snapshot_s > _SNAPSHOT_S:
             self._take_snapshot()
-        while True:
-            try:
-                command = self._commands.get(block=block)
-            except queue.Empty:
-                return
+        while (command := self._next_command(block=block)) is not None:
             command()
             block = False
+
+    def _next_command(self, *, block: bool) -> Callable[[], None] | None:
+        """The one that came first; None: there is none, and `block` is False."""
+        try:
+            return self._commands.get(block=block)
+        except queue.Empty:
+            return None
 
     def abort_every(self) -> int:
         """End all requests wherever they are; their replies are what they had. Returns how many (engine's thread only)."""
@@ -229,11 +241,14 @@ class EngineCore:
         if self._profile is not None:
             return False
         self._profile = profile
+        profile.begin(self)
         return True
 
     def end_profile(self) -> StepProfile | None:
         """End the recording (engine's thread only); None: there is none."""
         profile, self._profile = self._profile, None
+        if profile is not None:
+            profile.end()
         return profile
 
     def _profiled(self, profile: StepProfile, messages: list[Message]) -> Sequence[ReqOutput]:
@@ -298,6 +313,8 @@ class EngineCore:
         for rid in list(self._handlers):
             self._end(rid, death)
         self._grammars.shutdown()
+        if isinstance(self._runner, ClosableRunner):
+            self._runner.close()
 
     @staticmethod
     def _run_last(command: Callable[[], None]) -> None:

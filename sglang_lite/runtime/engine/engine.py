@@ -202,7 +202,7 @@ class Engine:
         Raises:
             RequestError: a recording is under way, or the folder cannot be written.
         """
-        profile = StepProfile(folder or tempfile.gettempdir(), num_steps)
+        profile = StepProfile(folder or tempfile.gettempdir(), num_steps, str(self._parts.info.get("device", "cpu")))
         if not self._core.call(lambda: self._core.begin_profile(profile)):
             profile.path.unlink()
             raise RequestError("starting a profile: one is under way; stop it first")

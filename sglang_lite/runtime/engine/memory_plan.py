@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from sglang_lite.errors import RequestError
 from sglang_lite.runtime.attention.kv_pool import KvPool
-from sglang_lite.runtime.config import KV_CACHE_DTYPES, EngineConfig
+from sglang_lite.runtime.config import DEFAULT_MEM_FRACTION, KV_CACHE_DTYPES, EngineConfig
+from sglang_lite.runtime.engine.device_memory import device_weight_bytes, reserve_bytes
+from sglang_lite.runtime.engine.model_sizes import ModelSizes, read_sizes
+from sglang_lite.runtime.engine.placement import Placement, place
 from sglang_lite.runtime.engine.resources import available_bytes
 from sglang_lite.runtime.model.config import ModelConfig
-from sglang_lite.runtime.model.gguf_file import GgufFile
 from sglang_lite.runtime.model.hub import HuggingFaceHub
-from sglang_lite.runtime.model.loader import folder_model_config, open_gguf
-from sglang_lite.runtime.model.safetensors_file import SafetensorsFolder
 from sglang_lite.runtime.model.source import resolve_model
 
 _HALF = 0.5
@@ -23,22 +21,14 @@ _HALF = 0.5
 
 
 @dataclass(frozen=True)
-class ModelSizes:
-    """A model's sizes by its headers. `stored_bytes`: of its tensors as they lie in the file; `num_weights`: how many numbers.
-
-    `gguf`: the open file, if it is one.
-    """
-
-    path: Path
-    config: ModelConfig
-    stored_bytes: int
-    num_weights: int
-    gguf: tuple[GgufFile, ModelConfig] | None = None
-
-
-@dataclass(frozen=True)
 class MemoryPlan:
-    """What an engine would take. Sizes in bytes; `num_requests`: of `context_length` tokens each, at a time."""
+    """What an engine would take. Sizes in bytes; `num_requests`: of `context_length` tokens each, at a time.
+
+    `kv_bytes_per_token` and `pool_bytes` count a draft model's keys and values, too, of which a token takes
+    `draft_kv_bytes_per_token`; `draft_weight_bytes`: of its weights as stored, on a GPU as they lie there.
+
+    `device_name`, `device_weight_bytes` and `reserve_bytes` (left to activations and graphs): of a GPU, None and 0 without one.
+    """
 
     model_path: str
     architecture: str
@@ -53,6 +43,12 @@ class MemoryPlan:
     num_requests: int
     max_running_requests: int
     available_bytes: int
+    device_name: str | None = None
+    device_weight_bytes: int = 0
+    reserve_bytes: int = 0
+    draft_model_path: str | None = None
+    draft_weight_bytes: int = 0
+    draft_kv_bytes_per_token: int = 0
 
     @property
     def longest(self) -> int:
@@ -68,11 +64,20 @@ class MemoryPlan:
         refused = [f"requests of more than {self.longest} tokens, prompt and answer together"]
         if self.longest < self.context_length:
             refused[0] += f" (the model could hold {self.context_length}; raise --max-total-tokens)"
+        weights, memory = f"{_size(self.float32_bytes)} where they are computed in float32", ""
+        if self.device_name is not None:
+            weights = f"{_size(self.device_weight_bytes)} on the device"
+            memory = f" on {self.device_name}; {_size(self.reserve_bytes)} of it left to activations and graphs"
+        draft: list[str] = []
+        if self.draft_model_path is not None:
+            sizes = f"{_size(self.draft_weight_bytes)} of weights, {self.draft_kv_bytes_per_token:,} bytes a token of the KV below"
+            draft.append(f"draft    {self.draft_model_path}: {sizes}")
         return [
             f"model    {self.model_path} ({self.architecture})",
-            f"weights  {_size(self.stored_bytes)} as stored; {_size(self.float32_bytes)} where they are computed in float32",
+            f"weights  {_size(self.stored_bytes)} as stored; {weights}",
+            *draft,
             f"KV       {self.kv_bytes_per_token:,} bytes a token; pool of {self.pool_tokens:,} tokens: {_size(self.pool_bytes)}",
-            f"memory   {_size(self.available_bytes)} free before loading",
+            f"memory   {_size(self.available_bytes)} free before loading{memory}",
             f"fits     {self.num_requests} requests of {self.context_length:,} tokens at a time; shorter ones up to {self.max_running_requests}",
             f"refused  {'; '.join(refused)}",
         ]
@@ -85,21 +90,92 @@ def plan_memory(config: EngineConfig) -> MemoryPlan:
         ModelLoadError: the model is missing, damaged or of an unknown kind.
         RequestError: the settings do not fit the model or the machine.
     """
+    placement = place(config)
     sizes = read_sizes(resolve_model(config.model_path or None, HuggingFaceHub()).path)
-    return plan_for(config, sizes, available_bytes())
+    draft = draft_sizes(config)
+    if placement.parts is not None:
+        return plan_on_device(placement, sizes, draft=draft)
+    return plan_for(placement.config, sizes, available_bytes(), draft)
 
 
-def plan_for(config: EngineConfig, sizes: ModelSizes, available: int) -> MemoryPlan:
-    """The plan for a model on a machine with so many bytes free.
+def draft_sizes(config: EngineConfig) -> ModelSizes | None:
+    """The sizes of the draft model, if there is one.
+
+    Raises:
+        ModelLoadError: it is missing, damaged or of an unknown kind.
+    """
+    path = config.speculative_draft_model_path
+    return None if path is None else read_sizes(resolve_model(path, HuggingFaceHub()).path)
+
+
+def plan_for(config: EngineConfig, sizes: ModelSizes, available: int, draft: ModelSizes | None = None) -> MemoryPlan:
+    """The plan for a model, and the draft model beside it, on a machine with so many bytes free, in main memory.
 
     Raises:
         RequestError: not one request fits, or another setting does not.
     """
-    model = sizes.config
-    context = context_length(config, model)
-    pages = num_pages(config, model, context, available)
+    context = context_length(config, sizes.config, draft)
     item = KV_CACHE_DTYPES[config.kv_cache_dtype]
-    per_token = KvPool.bytes_per_page(model.num_layers, model.num_kv_heads, model.head_dim, 1, item)
+    pages = num_pages(config, _page_bytes(config.page_size, item, sizes, draft), context, available)
+    plan = _plan(config, sizes, available, item, pages, draft)
+    return replace(plan, draft_weight_bytes=0 if draft is None else draft.stored_bytes)
+
+
+def plan_on_device(
+    placement: Placement, sizes: ModelSizes, weights: int | None = None, draft: ModelSizes | None = None
+) -> MemoryPlan:
+    """The plan for a model on a GPU.
+
+    Args:
+        placement: how it runs there.
+        sizes: the model.
+        weights: bytes that all weights take; None: by the files' headers.
+        draft: the draft model beside it.
+
+    Raises:
+        RequestError: not one request fits, or another setting does not.
+    """
+    config, model, free = placement.config, sizes.config, placement.free_bytes
+    context = context_length(config, model, draft)
+    draft_weights = 0 if draft is None else device_weight_bytes(draft, placement)
+    weights = device_weight_bytes(sizes, placement) + draft_weights if weights is None else weights
+    item = placement.kv_dtype.itemsize
+    static = int(free * placement.mem_fraction)
+    if config.mem_fraction_static is None:
+        static = min(static, free - reserve_bytes(config, model, placement.dtype.itemsize))
+    per_page = _page_bytes(config.page_size, item, sizes, draft)
+    pages = max(static - weights, 0) // per_page
+    if config.max_total_tokens is not None:
+        pages = _asked_pages(config)
+        if weights + pages * per_page > free:
+            raise RequestError(
+                f"configuring the engine: max_total_tokens={config.max_total_tokens} needs {_size(pages * per_page)} of KV memory beside "
+                f"{_size(weights)} of weights, and {_size(free)} of the device are free; lower it"
+            )
+    elif pages < (one := -(-context // config.page_size)):
+        raise RequestError(
+            f"configuring the engine: one request of {context} tokens needs {_size(one * per_page)} of KV memory, and of the device's "
+            f"{_size(free)} weights take {_size(weights)} and activations {_size(free - static)}; lower context_length, raise "
+            "mem_fraction_static, or give max_total_tokens and have longer requests refused"
+        )
+    plan = _plan(config, sizes, free, item, pages, draft)
+    reserve = max(free - weights - plan.pool_bytes, 0)
+    plan = replace(plan, device_name=placement.name, device_weight_bytes=weights, reserve_bytes=reserve)
+    return replace(plan, draft_weight_bytes=draft_weights)
+
+
+def _page_bytes(page_size: int, item: int, *models: ModelSizes | None) -> int:
+    """What a page takes in the pools of all models together."""
+    configs = [sizes.config for sizes in models if sizes is not None]
+    return sum(KvPool.bytes_per_page(c.num_layers, c.num_kv_heads, c.head_dim, page_size, item) for c in configs)
+
+
+def _plan(
+    config: EngineConfig, sizes: ModelSizes, available: int, item: int, pages: int, draft: ModelSizes | None
+) -> MemoryPlan:
+    model = sizes.config
+    context = context_length(config, model, draft)
+    per_token = _page_bytes(1, item, sizes, draft)
     return MemoryPlan(
         model_path=str(sizes.path),
         architecture=model.architecture,
@@ -114,31 +190,23 @@ def plan_for(config: EngineConfig, sizes: ModelSizes, available: int) -> MemoryP
         num_requests=min(pages // -(-context // config.page_size), config.max_running_requests),
         max_running_requests=config.max_running_requests,
         available_bytes=available,
+        draft_model_path=None if draft is None else str(draft.path),
+        draft_kv_bytes_per_token=_page_bytes(1, item, draft),
     )
 
 
-def read_sizes(path: Path) -> ModelSizes:
-    """The sizes of a GGUF file or a model folder.
-
-    Raises:
-        ModelLoadError: it is damaged or of an unknown kind.
-    """
-    if path.is_dir():
-        model = folder_model_config(path)
-        tensors = SafetensorsFolder(path).tensors.values()
-        stored = sum(math.prod(t.shape) * (8 if t.dtype == "F64" else 4 if t.dtype == "F32" else 2) for t in tensors)
-        return ModelSizes(path, model, stored, sum(math.prod(t.shape) for t in tensors))
-    file, model = open_gguf(path)
-    found = file.tensors.values()
-    return ModelSizes(path, model, sum(t.n_bytes for t in found), sum(math.prod(t.shape) for t in found), (file, model))
-
-
-def context_length(config: EngineConfig, model: ModelConfig) -> int:
+def context_length(config: EngineConfig, model: ModelConfig, draft: ModelSizes | None = None) -> int:
     """The longest sequence, as asked for or the model's own.
 
     Raises:
-        RequestError: the model was not made for so many.
+        RequestError: the model, or the draft model beside it, was not made for so many.
     """
+    asked = model.max_position if config.context_length is None else config.context_length
+    if draft is not None and asked > draft.config.max_position:
+        raise RequestError(
+            f"configuring the engine: sequences of up to {asked} tokens, the draft model {draft.path} was made for at most "
+            f"{draft.config.max_position}; set context_length={draft.config.max_position}, or take another draft model"
+        )
     if config.context_length is None:
         return model.max_position
     if config.context_length > model.max_position:
@@ -149,8 +217,8 @@ def context_length(config: EngineConfig, model: ModelConfig) -> int:
     return config.context_length
 
 
-def num_pages(config: EngineConfig, model: ModelConfig, context: int, available: int) -> int:
-    """Pages of the KV pool, the sink page not counted: as asked for, or what the memory share holds.
+def num_pages(config: EngineConfig, per_page: int, context: int, available: int) -> int:
+    """Pages of the KV pool, of `per_page` bytes each, the sink page not counted: as asked for, or what the memory share holds.
 
     Where the share holds not one request of the whole context, the pool takes up to half of what is free for one.
 
@@ -158,18 +226,11 @@ def num_pages(config: EngineConfig, model: ModelConfig, context: int, available:
         RequestError: not even so one fits, or what was asked for holds no page.
     """
     if config.max_total_tokens is not None:
-        pages = config.max_total_tokens // config.page_size
-        if pages < 1:
-            raise RequestError(
-                f"configuring the engine: max_total_tokens={config.max_total_tokens} leaves no room for one page of "
-                f"{config.page_size} tokens; raise it"
-            )
-        return pages
-    item = KV_CACHE_DTYPES[config.kv_cache_dtype]
-    per_page = KvPool.bytes_per_page(model.num_layers, model.num_kv_heads, model.head_dim, config.page_size, item)
+        return _asked_pages(config)
+    share = config.mem_fraction_static or DEFAULT_MEM_FRACTION["cpu"]
     one = -(-context // config.page_size)
-    fit = min(int(available * config.mem_fraction_static) // per_page, config.max_running_requests * one)
-    if fit < one and one <= int(available * max(_HALF, config.mem_fraction_static)) // per_page:
+    fit = min(int(available * share) // per_page, config.max_running_requests * one)
+    if fit < one and one <= int(available * max(_HALF, share)) // per_page:
         return one
     if fit < one:
         raise RequestError(
@@ -178,6 +239,22 @@ def num_pages(config: EngineConfig, model: ModelConfig, context: int, available:
             "max_total_tokens and have longer requests refused"
         )
     return fit
+
+
+def _asked_pages(config: EngineConfig) -> int:
+    """Pages of `max_total_tokens`, which is given.
+
+    Raises:
+        RequestError: it holds not one.
+    """
+    assert config.max_total_tokens is not None, "no size of the pool is asked for"
+    pages = config.max_total_tokens // config.page_size
+    if pages < 1:
+        raise RequestError(
+            f"configuring the engine: max_total_tokens={config.max_total_tokens} leaves no room for one page of "
+            f"{config.page_size} tokens; raise it"
+        )
+    return pages
 
 
 def _size(number: float) -> str:

@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from sglang_lite.errors import RequestError
 from sglang_lite.runtime.attention.base import AttentionBackend
 from sglang_lite.runtime.attention.kv_pool import KvPool
@@ -97,6 +95,8 @@ def make_executor(
                 " leave it out"
             )
         logger.info("%s runs on torch modules in float32: %s", source.path.name, native)
+    elif source.config.experts is not None:
+        logger.info("%s runs on torch modules in float32: the native step has no experts", source.path.name)
     module = source.module or load_model(source.path, config.dtype).module
     attention = _attention(config, source.config, pool, num_threads, notice)
     return ModelExecutor(module, attention, "torch", type(attention).__name__)
@@ -121,5 +121,5 @@ def _attention(
             pool.k.dtype,
         )
         return TorchAttention(pool)
-    warm_up(notice, half=pool.k.dtype == torch.float16)
+    warm_up(notice, pool.k.dtype.itemsize)
     return CpuAttention(pool, model.num_heads, threads)

@@ -87,6 +87,15 @@ def test_the_answer_comes_after_the_thinking(engine: Engine, budget: int) -> Non
     assert free["text"].startswith(f"{thought}</think>")
 
 
+def test_a_model_that_does_not_think_answers_under_the_constraint_at_once(engine: Engine) -> None:
+    """This one knows no marks, and writes none: without them its text is the answer from the first token on."""
+    params = {"temperature": 0, "max_new_tokens": 40, "thinking": ("<think>", "</think>"), "regex": "(yes|no)!"}
+    reply = engine.generate("Is water wet?\n", params)
+    assert isinstance(reply, dict)
+    assert re.fullmatch("(yes|no)!", reply["text"])
+    assert reply["meta_info"]["finish_reason"]["type"] == "stop"
+
+
 def test_structural_tags_hold_what_is_inside_them(engine: Engine) -> None:
     schema = {
         "type": "object",

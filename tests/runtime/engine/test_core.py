@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import queue
+import sys
 import threading
+import traceback
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
@@ -26,6 +28,8 @@ from sglang_lite.request_tree import (
     TextOp,
 )
 from sglang_lite.runtime.engine.core import EngineCore
+from sglang_lite.runtime.execution.model_runner import RunnerCounters
+from sglang_lite.runtime.execution.threaded_runner import ThreadedRunner
 from sglang_lite.runtime.memory.kv import KvManager
 from sglang_lite.runtime.scheduler.config import SchedulerConfig
 from sglang_lite.runtime.scheduler.messages import AbortReq, AddReq, ReqOutput
@@ -45,6 +49,7 @@ class GatedRunner:
 
     def __init__(self) -> None:
         self.fake = FakeRunner(PAGES, PAGE, VOCAB_SIZE)
+        self.counters = RunnerCounters()
         self.may_run = threading.Event()
         self.may_run.set()
         self.is_waiting = threading.Event()
@@ -80,14 +85,18 @@ class HandGrammars:
 class Bench:
     """One running core, and the outputs of the requests that the test sends it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, threaded: bool = False) -> None:
         kv = KvManager(num_rows=8, num_pages=PAGES, page_size=PAGE, max_len=64)
-        config = SchedulerConfig(context_length=64, vocab_size=VOCAB_SIZE, eos_ids=frozenset({END}))
+        ends = frozenset({END})
+        config = SchedulerConfig(
+            context_length=64, vocab_size=VOCAB_SIZE, eos_ids=ends, disable_overlap_schedule=not threaded
+        )
         text = toy_text()
         self.runner = GatedRunner()
         self.grammars = HandGrammars()
         self.scheduler = Scheduler(config, kv, text.visible_bytes)
-        self.core = EngineCore(self.scheduler, self.runner, self.grammars, text)
+        runner = ThreadedRunner(self.runner) if threaded else self.runner
+        self.core = EngineCore(self.scheduler, runner, self.grammars, text)
         self.outputs: dict[str, queue.SimpleQueue[ReqOutput]] = {}
         self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
 
@@ -132,15 +141,17 @@ class Bench:
         assert self.runner.is_waiting.wait(PATIENCE)
 
 
-@pytest.fixture
-def bench() -> Iterator[Bench]:
-    bench = Bench()
+@pytest.fixture(params=[False, True], ids=["one thread", "two threads"])
+def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
+    """A core whose steps are computed where they are planned, or beside it."""
     before = set(threading.enumerate())
+    bench = Bench(threaded=request.param)
     bench.core.start()
     yield bench
     bench.runner.may_run.set()
     bench.core.stop()
-    assert "sglang-lite-engine" not in [thread.name for thread in set(threading.enumerate()) - before]
+    names = [thread.name for thread in set(threading.enumerate()) - before]
+    assert not {"sglang-lite-engine", "sglang-lite-runner"} & set(names)
 
 
 def alone(text: str, count: int) -> list[int]:
@@ -297,6 +308,7 @@ def test_a_broken_step_ends_every_request_program_and_call_with_its_cause(
         with pytest.raises(EngineStoppedError, match="a weight is gone") as caught:
             use()
         assert caught.value.__cause__ is cause
+    bench.core.stop()  # waits for the thread, which may still be at its last words
     assert bench.grammars.is_shut_down
     compiling.set_result(FakeGrammar([], END))  # too late, and nobody is hurt
 
@@ -346,6 +358,12 @@ def test_the_end_reaches_a_select_that_waits_for_its_program(bench: Bench) -> No
     assert isinstance(end.error, EngineStoppedError)
 
 
+def functions_of(thread: threading.Thread) -> list[str]:
+    """The names of the functions that a thread is in."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    return [] if frame is None else [place.f_code.co_name for place, _ in traceback.walk_stack(frame)]
+
+
 def test_stop_ends_open_work_and_is_idempotent(bench: Bench) -> None:
     bench.hold()
     bench.submit("running", params=replace(GREEDY, max_new_tokens=50))
@@ -353,6 +371,8 @@ def test_stop_ends_open_work_and_is_idempotent(bench: Bench) -> None:
     bench.wait_until_held()
     stopper = threading.Thread(target=bench.core.stop)
     stopper.start()
+    while "join" not in functions_of(stopper):  # then the loop has been told
+        pass
     bench.runner.may_run.set()
     stopper.join(PATIENCE)
     assert not stopper.is_alive()

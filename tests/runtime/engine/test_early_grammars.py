@@ -34,7 +34,7 @@ def test_a_grammar_is_compiled_before_the_gen_in_front_of_it_ends(monkeypatch: p
             ]
         )
         program.close()
-        wait_until(lambda: "yes" in asked)
+        wait_until(lambda: "yes" in asked and bool(events))
         assert [event.op for event in events if isinstance(event, OpDone)] == [0]
         runner.gate.release(1000)
         wait_until(lambda: any(isinstance(event, OpDone) and event.op == 3 for event in events))

@@ -494,9 +494,9 @@ def test_a_shutdown_ends_a_list_call_with_an_error(engine: Engine) -> None:
 
 
 def test_an_engine_that_is_forgotten_ends_its_thread(engine: Engine) -> None:
-    before = {thread.ident for thread in threading.enumerate()}
+    before = set(threading.enumerate())
     with running_engine() as own:
-        (thread,) = [t for t in threading.enumerate() if t.ident not in before]
+        (thread,) = [t for t in set(threading.enumerate()) - before if t.name == "sglang-lite-engine"]
         end = own.shutdown
         own.shutdown = lambda: None  # type: ignore[method-assign] - leaving the block must not be what ends it
         del own, end

@@ -18,7 +18,7 @@ from sglang_lite.runtime.config import EngineConfig
 from sglang_lite.runtime.engine.engine import Engine
 from sglang_lite.runtime.engine.model_executor import make_executor, open_source
 from tests.support.tiny_gguf import TinyLlama, gguf_tensors, make_model, write_gguf
-from tests.support.tiny_models import ARCHITECTURES
+from tests.support.tiny_models import ARCHITECTURES, save_gguf
 
 PROMPTS = [np.random.default_rng(seed).integers(500, 40000, size).tolist() for seed, size in enumerate((5, 70, 33, 16))]
 
@@ -50,6 +50,19 @@ def test_where_it_cannot_torch_runs_and_the_log_says_why(tmp_path: Path, caplog:
         executor = executor_of(tmp_path, 16, heads=2)
     assert (executor.name, executor.attention_name) == ("torch", "CpuAttention")
     assert "head_dim is 16" in caplog.text
+
+
+def test_experts_run_on_torch_and_the_log_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    peer = ARCHITECTURES["qwen3moe"].make()
+    path = save_gguf(tmp_path / "tiny.gguf", peer, "qwen3moe")
+    peer.save_pretrained(tmp_path / "tiny")
+    with caplog.at_level(logging.INFO):
+        assert executor_on(path).name == "torch"
+        assert executor_on(tmp_path / "tiny").name == "torch"
+    assert "architecture 'qwen3moe' has no native step" in caplog.text
+    assert "tiny runs on torch modules in float32: the native step has no experts" in caplog.text
+    with pytest.raises(RequestError, match=r"quantization='int8' needs the native step, .*qwen3moe"):
+        executor_on(tmp_path / "tiny", quantization="int8")
 
 
 @pytest.mark.parametrize("settings", [{"dtype": "float32"}, {"attention_backend": "torch_ref"}])

@@ -1,7 +1,8 @@
-"""Settings of the native step on the real model: float16 keys, guesses from earlier text. The outputs hold."""
+"""Settings of the native step on the real model: smaller keys, guesses from earlier text. The outputs hold."""
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -39,9 +40,21 @@ def test_guesses_from_earlier_text_leave_greedy_output_as_it_is(plain: Any, over
     assert info["speculated_tokens"] > 0
 
 
-def test_float16_keys_take_half_the_memory_and_change_little(plain: Any) -> None:
-    got, info = outputs(kv_cache_dtype="fp16")
-    assert info["kv_bytes"] * 2 == plain[1]["kv_bytes"]
+@pytest.mark.parametrize("speculative", [None, "NGRAM"])
+def test_a_thread_for_the_forward_changes_no_output(plain: Any, speculative: str | None) -> None:
+    """To the bit, and it ends with its engine."""
+    got, info = outputs(overlap_thread=True, speculative_algorithm=speculative)
+    assert info["disable_overlap_schedule"] is False
+    for one, other in zip(got, plain[0], strict=True):
+        assert one["output_ids"] == other["output_ids"]
+        assert one["meta_info"]["output_token_logprobs"] == other["meta_info"]["output_token_logprobs"]
+    assert "sglang-lite-runner" not in [thread.name for thread in threading.enumerate()]
+
+
+@pytest.mark.parametrize(("name", "head_bytes"), [("fp16", 128), ("int8", 68)])
+def test_smaller_keys_take_less_memory_and_change_little(plain: Any, name: str, head_bytes: int) -> None:
+    got, info = outputs(kv_cache_dtype=name)
+    assert info["kv_bytes"] * 256 == plain[1]["kv_bytes"] * head_bytes
     for one, other in zip(got, plain[0], strict=True):
         ours, theirs = (np.array([entry[0] for entry in r["meta_info"]["output_token_logprobs"]]) for r in (one, other))
         same = 1 + next(
