@@ -92,6 +92,10 @@ __all__ = [
 ]
 
 
+def _adding(op: Op) -> str:
+    return f"adding {type(op).__name__} {op.id} to branch {op.branch}"
+
+
 class RequestTree:
     """All ops of one program, checked as they are added; owns order, branches and their parents, not their execution."""
 
@@ -111,14 +115,18 @@ class RequestTree:
             ProgramError: names the op and the rule that it breaks (unknown or ended branch, id used twice, nested
                 role, role end without begin, a fork child that exists, a join of a branch that is not a child).
         """
-        what = f"adding {type(op).__name__} {op.id} to branch {op.branch}"
         if op.id in self.ops:
-            raise ProgramError(f"{what}: the id is taken by a {type(self.ops[op.id]).__name__}, expected a new id")
+            raise ProgramError(
+                f"{_adding(op)}: the id is taken by a {type(self.ops[op.id]).__name__}, expected a new id"
+            )
         if op.branch not in self.parents:
-            raise ProgramError(f"{what}: no such branch, known are {sorted(self.parents)}")
+            raise ProgramError(f"{_adding(op)}: no such branch, known are {sorted(self.parents)}")
         if op.branch in self._ended and not isinstance(op, AnswerOp):  # it answers an op from before the end
-            raise ProgramError(f"{what}: the branch has ended (joined, or its fork was left); append to a live branch")
-        self._check_kind(op, what)
+            raise ProgramError(
+                f"{_adding(op)}: the branch has ended (joined, or its fork was left); append to a live branch"
+            )
+        if not isinstance(op, TextOp):  # most ops are one
+            self._check_kind(op, _adding(op))
         self.ops[op.id] = op
 
     @property

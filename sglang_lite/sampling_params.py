@@ -29,7 +29,8 @@ class SamplingParams:
 
     `json_whitespace`, `json_strict`: how a `json_schema` is enforced; None means `compact`; not strict: a keyword that
     cannot be enforced is checked on the finished text and named in the reply. `jump_forward` None means: as the
-    backend is set. `thinking`: the marks around the model's thinking; a constraint begins after the second one.
+    backend is set. `thinking`: the marks around the model's thinking; a constraint begins after the second one, or
+    at once where neither the prompt nor the text opens the thinking. An empty first mark: the text begins within it.
     `thinking_budget`: at most that many tokens of thinking, then the second mark is forced; 0: none at all.
     """
 
@@ -132,11 +133,13 @@ class SamplingParams:
         yield "json_strict", self.json_strict in (True, False), "True or False"
         allowed = (None, *get_args(JumpForward))
         yield "jump_forward", self.jump_forward in allowed, f"one of {allowed}"
+        for name in ("ignore_eos", "no_stop_trim", "skip_special_tokens"):
+            yield name, type(getattr(self, name)) is bool, "True or False"
         marks = self.thinking
         yield (
             "thinking",
-            marks is None or (len(marks) == 2 and all(text(v) and v for v in marks)),
-            "two non-empty strings or None",
+            marks is None or (len(marks) == 2 and all(map(text, marks)) and marks[1] != ""),
+            "two strings, the second not empty, or None",
         )
         budget = self.thinking_budget
         yield (
@@ -164,29 +167,53 @@ class SamplingParams:
             if value is None:
                 if name not in ("choices", "thinking"):
                     values.pop(name, None)
-            elif isinstance(value, str | int):
-                values[name] = (value,)
             else:
-                values[name] = tuple(value)
+                values[name] = tuple(value) if isinstance(value, list | tuple | set | frozenset) else (value,)  # pyright: ignore[reportUnknownArgumentType]
         bias: Any = values.pop("logit_bias", None)
         if bias is not None:
-            pairs: list[tuple[Any, Any]] = list(bias.items()) if isinstance(bias, Mapping) else list(bias)  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
-            values["logit_bias"] = tuple(sorted((_token_id(key), value) for key, value in pairs))
+            values["logit_bias"] = tuple(sorted((_token_id(key), value) for key, value in _pairs(bias)))
         return SamplingParams(**values)
 
     def with_(self, **changes: Any) -> SamplingParams:
         """A copy with some fields changed, checked again."""
         return replace(self, **changes)
 
+    def of_sample(self, seed: int) -> SamplingParams:
+        """A copy for one sample with a seed, not checked again: all else was when this was made."""
+        assert seed >= 0, f"seed {seed} of a sample"
+        sample, put = object.__new__(SamplingParams), object.__setattr__
+        for name in _FIELDS:
+            put(sample, name, getattr(self, name))
+        put(sample, "seed", seed)
+        put(sample, "n", 1)
+        return sample
+
     @property
     def constraint(self) -> str | None:
         """The name of the constraint that is set; None: the text is free."""
-        return next((name for name in CONSTRAINTS if getattr(self, name) is not None), None)
+        for name in CONSTRAINTS:
+            if getattr(self, name) is not None:
+                return name
+        return None
 
     @property
     def is_greedy(self) -> bool:
         """True when the most likely token is always taken."""
         return self.temperature == 0 or self.top_k == 1
+
+
+_FIELDS = tuple(field.name for field in fields(SamplingParams))
+
+
+def _pairs(bias: Any) -> list[tuple[Any, Any]]:
+    """Token ids and what is added to their logits, from a mapping or from pairs."""
+    pairs: Any = dict[Any, Any](bias).items() if isinstance(bias, Mapping) else bias  # pyright: ignore[reportUnknownArgumentType]
+    try:
+        return [(key, value) for key, value in pairs]
+    except (TypeError, ValueError):
+        raise RequestError(
+            f"reading sampling parameters: logit_bias={bias!r:.80}, expected an object from token ids to numbers"
+        ) from None
 
 
 def _token_id(key: object) -> int:

@@ -14,6 +14,7 @@ from sglang_lite.runtime.text.tokenizer import Tokenizer
 MIN_SHARED_TOKENS = 8
 """Fewer are not worth a step of their own; behind a gen it is one, the last of what it gave."""
 
+_REQUESTS = (GenOp, SelectOp)
 _NOTHING = SamplingParams(max_new_tokens=0, temperature=0.0, seed=0)
 
 
@@ -75,12 +76,14 @@ class ForkPrefills:
 
         The last token of a prompt is left out: each request computes it, since its distribution is wanted.
         """
-        if not all(child.running is None and isinstance(child.queue[0], GenOp | SelectOp) for child in runners):
+        if not all(child.running is None and isinstance(child.queue[0], _REQUESTS) for child in runners):
             return tuple(branch.ids)
         prompts = [child.peek(self._tokenizer) for child in runners]
         low, high = min(prompts), max(prompts)  # what these two share, all between them do
         most = min(map(len, prompts)) - 1
-        same = next((n for n, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), len(low))
+        own = len(branch.ids)  # each has these
+        others = zip(low[own:], high[own:], strict=False)
+        same = next((n for n, (a, b) in enumerate(others, own) if a != b), len(low))
         return low[: min(same, most)]
 
     def _on_output(self, out: ReqOutput) -> None:
@@ -101,4 +104,4 @@ class ForkPrefills:
 
 
 def _will_run(branch: Branch) -> bool:
-    return any(isinstance(op, GenOp | SelectOp) for op in branch.queue)
+    return any(isinstance(op, _REQUESTS) for op in branch.queue)

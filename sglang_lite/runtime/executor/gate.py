@@ -13,6 +13,8 @@ from collections.abc import Sequence
 
 from sglang_lite.request_tree import ForkOp, GenOp, Op, SelectOp, TextOp
 
+_REQUESTS = (GenOp, SelectOp)
+
 _BYTES_PER_TOKEN = 4
 """Of text that is not tokenised yet: a little less than in English, so a little too many tokens."""
 
@@ -43,7 +45,7 @@ class ProgramGate:
 
     def may_begin(self, name: str, ops: Sequence[Op]) -> bool:
         """Whether a program whose first ops these are begins now; if not, `next_ready` names it later."""
-        num_requests = sum(isinstance(op, GenOp | SelectOp) for op in ops)
+        num_requests = sum([isinstance(op, _REQUESTS) for op in ops])
         if self._pool_tokens is None or num_requests < 2:
             return True
         need, head = tokens_needed(ops), _head(ops)
@@ -114,7 +116,7 @@ def _head(ops: Sequence[Op]) -> str:
     for op in ops:
         if isinstance(op, TextOp) and op.branch == 0:
             parts.append(op.text)
-        elif isinstance(op, GenOp | SelectOp):
+        elif isinstance(op, _REQUESTS):
             break
     return "".join(parts)
 

@@ -40,7 +40,7 @@ class GenRun:
         for sample in range(params.n):
             derived = derive_seed(self._program_seed, *self._place, sample, self._attempt)
             self._seeds.append(derived if seed is None else seed + sample)
-            self._generations.append(submit(ids, params.with_(seed=self._seeds[-1], n=1), logprob=self.op.logprob))
+            self._generations.append(submit(ids, params.of_sample(self._seeds[-1]), logprob=self.op.logprob))
 
     @property
     def generations(self) -> list[Generation]:
@@ -50,9 +50,11 @@ class GenRun:
     def take(self, generation: Generation, out: ReqOutput) -> OpDelta | None:
         """Add one output; returns the piece to stream, if one is wanted."""
         delta = generation.take(out)
-        if self.op.stream and not self.op.hold and delta and generation is self._generations[0]:
-            return OpDelta(self.op.id, delta)
-        return None
+        return OpDelta(self.op.id, delta) if delta and self.streams(generation) else None
+
+    def streams(self, generation: Generation) -> bool:
+        """The text of this request is wanted as it comes."""
+        return self.op.stream and not self.op.hold and generation is self._generations[0]
 
     @property
     def is_complete(self) -> bool:

@@ -36,32 +36,40 @@ class Generation:
         self.finished: Finished | None = None
         self.tail = b""
         """Visible bytes of a token that a stop string cut: they belong to the text, their token does not."""
-        self._is_forced: list[bool] = []
+        self._held: list[ReqOutput] = []
+        """Outputs that nobody has looked at yet."""
+        self._forced: set[int] = set()
+        """Places of forced tokens."""
         self._grammar_notes: tuple[str, ...] = ()
         self._visible_bytes = visible_bytes
         self._stream = TextStream(visible_bytes)
-        self._token_ends: list[int] = []
         self._bytes = b""
         self._created_s = time.perf_counter()
         self._first_token_s: float | None = None
         self._ended_s = 0.0
 
-    def take(self, out: ReqOutput) -> str:
-        """Add one output of the scheduler; returns the text that became visible."""
+    def hold(self, out: ReqOutput) -> None:
+        """Add one output that is not the last, for whoever looks at the results only when the request has ended."""
         if out.new_ids and self._first_token_s is None:
             self._first_token_s = time.perf_counter()
-        for token_id in out.new_ids:
-            start = self._token_ends[-1] if self._token_ends else 0
-            self._token_ends.append(start + len(self._visible_bytes[token_id]))
-        self.output_ids.extend(out.new_ids)
-        self._is_forced += [i < out.num_forced for i in range(len(out.new_ids))]
-        self.logprobs.extend(out.logprobs)
-        if out.input_logprobs is not None:
-            self.input_logprobs = out.input_logprobs
+        self._held.append(out)
+
+    def take(self, out: ReqOutput) -> str:
+        """Add one output of the scheduler; returns the text that became visible."""
+        self.hold(out)
+        held, self._held = self._held, []
+        for one in held:
+            if one.num_forced:
+                self._forced.update(range(len(self.output_ids), len(self.output_ids) + one.num_forced))
+            self.output_ids += one.new_ids
+            self.logprobs += one.logprobs
+            if one.input_logprobs is not None:
+                self.input_logprobs = one.input_logprobs
         if out.scores is not None:
             self.scores = out.scores
-        self._bytes += out.new_bytes
-        self._stream.push(out.new_bytes)
+        new_bytes = out.new_bytes if len(held) == 1 else b"".join([one.new_bytes for one in held])
+        self._bytes += new_bytes
+        self._stream.push(new_bytes)
         if out.finished is None:
             delta = self._stream.text_upto(out.text_end)
         else:
@@ -76,16 +84,18 @@ class Generation:
         self._ended_s = time.perf_counter()
         self._grammar_notes = out.notes
         self.finished = Finished(out.finished, out.kept_len, out.usage, out.queue_s)
-        del self.output_ids[out.kept_len :]
-        kept_bytes = self._token_ends[out.kept_len - 1] if out.kept_len else 0
+        kept_bytes = len(self._bytes)
+        if out.kept_len < len(self.output_ids):
+            del self.output_ids[out.kept_len :]
+            kept_bytes = sum(map(len, map(self._visible_bytes.__getitem__, self.output_ids)))
         self.tail = self._bytes[kept_bytes : out.text_end]
 
     @property
     def kinds(self) -> tuple[TokenKind, ...]:
         """How each of `output_ids` came about."""
-        return tuple(
-            "forced" if forced else "sampled" for _, forced in zip(self.output_ids, self._is_forced, strict=False)
-        )
+        if not self._forced:
+            return ("sampled",) * len(self.output_ids)
+        return tuple("forced" if at in self._forced else "sampled" for at in range(len(self.output_ids)))
 
     def meta(self, logprob: LogprobParams | None, token_text: Callable[[int], str]) -> dict[str, Any]:
         """SGLang's `meta_info` of this request so far.

@@ -63,6 +63,16 @@ class Joins:
         else:
             self._owner.emit(OpDone(op.id))
 
+    @property
+    def has_races(self) -> bool:
+        """Children race for something."""
+        return bool(self._races)
+
+    @property
+    def has_waiting(self) -> bool:
+        """A `concat` join waits for its children."""
+        return bool(self._texts)
+
     def is_joined(self, branch: int) -> bool:
         """A join has taken the branch over."""
         return branch in self._joined

@@ -50,13 +50,19 @@ class BranchLeases:
         for branch in list(self._open.values()):
             if not branch.is_idle:
                 continue
-            relatives = (*self._forks.get(branch.id, ()), *self._children.get(branch.id, ()))
-            is_waited_for = any(_is_to_run(other) for other in relatives)
-            if (branch.is_ended or branch.failed is not None) and not is_waited_for:
+            is_over = branch.is_ended or branch.failed is not None
+            if (not is_over and branch.id in self._resting) or self._is_waited_for(branch):
+                continue
+            if is_over:
                 self._end(branch)
-            elif not is_waited_for and branch.id not in self._resting:
+            else:
                 self._resting.add(branch.id)
                 self._send(SetNextUse(self._name(branch), RESTING - next(self._tickets)))
+
+    def _is_waited_for(self, branch: Branch) -> bool:
+        """One that shares its prefix is still to run."""
+        forks, children = self._forks.get(branch.id, ()), self._children.get(branch.id, ())
+        return any(map(_is_to_run, forks)) or any(map(_is_to_run, children))
 
     def end(self) -> None:
         """The program is over."""

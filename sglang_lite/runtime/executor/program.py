@@ -46,6 +46,9 @@ logger = logging.getLogger(__name__)
 _WITHOUT_REQUEST = (TextOp, RoleBeginOp, RoleEndOp, TemplateOp, RefOp)
 """Ops that only add to their branch."""
 
+_ENDS = (OpDone, OpFailed)
+_WITH_RESULT = (GenOp, SelectOp, JoinOp)
+
 
 class RunningProgram:
     """Executes the ops of one program, branch by branch; every op ends in exactly one `OpDone` or `OpFailed`.
@@ -79,6 +82,8 @@ class RunningProgram:
         self._step = 0
         self._is_advancing = False
         self._is_closed = False
+        self._busy = self._branches[0]
+        """A branch that was not idle when all were looked at."""
 
     @property
     def has_begun(self) -> bool:
@@ -88,12 +93,13 @@ class RunningProgram:
     @property
     def is_idle(self) -> bool:
         """Nothing runs, and nothing waits to be run."""
-        return all(branch.is_idle for branch in self._branches.values())
-
-    @property
-    def is_over(self) -> bool:
-        """Closed, and nothing is left to do."""
-        return self._is_closed and self.is_idle
+        if not self._busy.is_idle:
+            return False
+        for branch in self._branches.values():
+            if branch.running is not None or branch.queue:
+                self._busy = branch
+                return False
+        return True
 
     def append(self, ops: Sequence[Op]) -> None:
         """Take ops; those that break a rule of the tree fail at once, with everything after them on their branch."""
@@ -144,9 +150,9 @@ class RunningProgram:
     def emit(self, event: Event) -> None:
         """Report an event; a sink that raises, against its contract, loses its own event and harms no other program."""
         op = self._tree.ops.get(event.op)
-        if op is not None and isinstance(event, OpDone | OpFailed):
+        if op is not None and isinstance(event, _ENDS):
             self._branches[op.branch].last_step = self._step
-            if isinstance(op, GenOp | SelectOp | JoinOp):
+            if isinstance(op, _WITH_RESULT):
                 self._refs.take(event)
         try:
             self._sink(event)
@@ -179,6 +185,8 @@ class RunningProgram:
 
     def _settle_waiting(self) -> bool:
         """End what waited for other branches; False: nothing could."""
+        if not (self._refs.has_waiting or self._joins.has_waiting):
+            return False
         self._ready.extend(self._refs.settle())
         if not self._ready:
             self._ready.extend(self._joins.settle_texts())
@@ -288,12 +296,16 @@ class RunningProgram:
         self._advance(branch)
         self._leases.review()
 
-    def end_step(self) -> None:
-        """The outputs of one step were handed out: decide what children race for."""
+    def end_step(self) -> bool:
+        """The outputs of one step were handed out: decide what children race for.
+
+        Returns whether the program is over: closed, and nothing is left to do.
+        """
         self._step += 1
-        if ready := self._joins.settle_races():
+        if self._joins.has_races and (ready := self._joins.settle_races()):
             self._advance(*ready)
             self._leases.review()
+        return self._is_closed and self.is_idle
 
     def _fail(self, branch: Branch, error: Exception) -> None:
         """Nothing more can run on `branch`: its requests are aborted, its open ops and unborn children fail."""

@@ -28,6 +28,11 @@ class Refs:
         self._waiting: list[tuple[Branch, RefOp]] = []
         self._results: dict[int, str | Exception] = {}
 
+    @property
+    def has_waiting(self) -> bool:
+        """An op waits for its target."""
+        return bool(self._waiting)
+
     def take(self, event: OpDone | OpFailed) -> None:
         """Keep the result of an op that others may refer to."""
         if isinstance(event, OpFailed):

@@ -111,7 +111,12 @@ class Runs:
             self._port.submit(req, self._receiver(branch, run, generation))
 
     def _receiver(self, branch: Branch, run: GenRun | SelectRun, generation: Generation) -> Callable[[ReqOutput], None]:
+        streams = run.streams(generation)
+
         def on_output(out: ReqOutput) -> None:
+            if out.finished is None and not streams:
+                generation.hold(out)
+                return
             if self._runs.get(branch.id) is not run or generation not in run.generations:
                 return  # the op was cancelled or failed; late outputs have no reader
             if out.usage is not None and branch.prefilled_tokens:
@@ -119,7 +124,9 @@ class Runs:
                 branch.prefilled_tokens = 0
             if (delta := run.take(generation, out)) is not None:
                 self._owner.emit(delta)
-            if out.finished is not None and out.finished.kind == "abort":
+            if out.finished is None:
+                return
+            if out.finished.kind == "abort":
                 self._owner.fail(branch, out.finished.error or CancelledError(f"request {out.rid} was aborted"))
             elif run.is_complete:
                 self._complete(branch, run)

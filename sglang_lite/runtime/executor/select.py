@@ -49,6 +49,10 @@ class SelectRun:
         """Add one output; a select streams nothing."""
         generation.take(out)
 
+    def streams(self, generation: Generation) -> bool:
+        """No text of a scoring request is wanted."""
+        return False
+
     @property
     def is_complete(self) -> bool:
         """Every scoring request has ended."""

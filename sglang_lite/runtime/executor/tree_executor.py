@@ -87,9 +87,10 @@ class TreeExecutor:
 
     def sweep(self) -> None:
         """Decide what is decided at the end of a step, forget programs that are over; called after outputs were handed out."""
-        for program in self._programs.values():
-            program.end_step()
-        over = [name for name, program in self._programs.items() if program.is_over and name not in self._held]
+        over: list[str] = []
+        for name, program in self._programs.items():
+            if program.end_step() and name not in self._held:
+                over.append(name)
         for name in over:
             self._programs.pop(name).end()
         self._let_begin()

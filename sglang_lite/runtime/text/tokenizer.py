@@ -16,11 +16,16 @@ from sglang_lite.errors import RequestError
 from sglang_lite.runtime.text.chat_pieces import SpecialGuard
 from sglang_lite.runtime.text.gguf_vocabulary import build_from_gguf
 from sglang_lite.runtime.text.vocabulary import VocabInfo, all_token_bytes
+from sglang_lite.runtime.text.word_cuts import cuts_at_words, words
 
 if TYPE_CHECKING:
     import tokenizers
 
 Piece = tuple[str, bool]  # text, and whether special tokens in it are parsed
+
+_MAX_WORDS = 1 << 15
+_MAX_WORD_CHARS = 32
+"""Longer ones come seldom twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +51,11 @@ class Tokenizer:
     A *span* is a list of pieces `(text, parse_special)`. Where `parse_special` is set, special-token strings in the text
     become their ids; elsewhere they are ordinary text. What lies between two special tokens is joined across the borders
     of pieces and tokenised as one run, so the ids are those of the tokenizer's own encoding of the whole text. Runs are
-    cached by content. No BOS is ever added here: ask `needs_bos` at the root of a sequence.
+    cached by content, and word by word where that gives the same ids. No BOS is ever added here: ask `needs_bos` at the root of a sequence.
 
     Attributes:
         info: `VocabInfo`, the facts this object was built from.
-        token_bytes: exact bytes of every id; special tokens stand for their text, holes are b"".
+        token_bytes: exact bytes of every id; special tokens stand for their text, holes and what `cover` added are b"".
         visible_bytes: the same with b"" for `special_ids`: what a reader sees.
         special_tokens: text -> id of the tokens that are parsed where `parse_special` is set.
         special_ids: ids that are never text: `special_tokens`, the unknown token, unused ids.
@@ -80,11 +85,23 @@ class Tokenizer:
         self.missing_bytes = frozenset(range(256)) - {raw[0] for raw in self.visible_bytes if len(raw) == 1}
         self._special_pattern = _special_pattern([t for t in added.values() if t.special])
         self._runs = _RunCache(cache_chars)
+        self._words: dict[str, tuple[int, ...]] = {}
+        self._has_words = info.space_prefix == "never" and cuts_at_words(backend)
 
     @property
     def vocab_size(self) -> int:
-        """Number of ids, holes included; a model's embedding may have more rows."""
+        """Number of ids, holes and what `cover` added included."""
         return len(self.token_bytes)
+
+    def cover(self, num_rows: int) -> None:
+        """Have an entry for every id of a model whose embedding has `num_rows` rows.
+
+        Many embeddings are padded: the rows beyond the vocabulary are tokens that can be drawn and given, and have no text.
+        To be called where the tokenizer of a model is loaded, before anything else reads it. Fewer rows change nothing.
+        """
+        added = [b""] * (num_rows - len(self.token_bytes))
+        self.token_bytes += added
+        self.visible_bytes += added
 
     @property
     def bos_id(self) -> int | None:
@@ -156,8 +173,10 @@ class Tokenizer:
         Raises:
             RequestError: the text holds a lone surrogate, which has no UTF-8 form.
         """
-        ids: list[int] = []
         prefixed = self._puts_space_after(previous_id)
+        if len(pieces) == 1 and not pieces[0][1]:  # a choice, mostly
+            return list(self._encode_run(pieces[0][0], prefixed=prefixed)) if pieces[0][0] else []
+        ids: list[int] = []
         for part in self._split(pieces):
             if isinstance(part, int):
                 ids.append(part)
@@ -187,6 +206,7 @@ class Tokenizer:
     def forget_texts(self) -> None:
         """Empty the cache of tokenised text; the counters go on."""
         self._runs.clear()
+        self._words.clear()
 
     def backend_json(self) -> str:
         """The `tokenizers` object as its tokenizer.json text."""
@@ -201,24 +221,17 @@ class Tokenizer:
         """The span as runs of text and special ids; neighbouring texts are joined."""
         parts: list[str | int] = []
         open_run: list[str] = []
-
-        def close() -> None:
-            run = "".join(open_run)
-            open_run.clear()
-            if run:
-                parts.append(run)
-
         for text, parse_special in pieces:
             start = 0
             if parse_special and self._special_pattern is not None:
                 for match in self._special_pattern.finditer(text):
                     open_run.append(text[start : match.start()])
-                    close()
-                    parts.append(self._special_id(match[0]))
+                    parts += ("".join(open_run), self._special_id(match[0]))
+                    open_run.clear()
                     start = match.end()
-            open_run.append(text[start:])
-        close()
-        return parts
+            open_run.append(text[start:] if start else text)
+        parts.append("".join(open_run))
+        return [part for part in parts if part != ""]
 
     def _special_id(self, matched: str) -> int:
         """Id of a match of the special pattern, which may carry white space of a stripping token."""
@@ -229,15 +242,33 @@ class Tokenizer:
         key = (text, prefixed)
         ids = self._runs.get(key)
         if ids is None:
-            backend = self._backend if prefixed or self.info.space_prefix == "never" else self._continuing
-            try:
-                ids = tuple(backend.encode(text, add_special_tokens=False).ids)
-            except (TypeError, UnicodeEncodeError) as error:
-                raise RequestError(
-                    f"tokenizing text: {error}; text must be valid Unicode without lone surrogates"
-                ) from error
+            parts = words(text) if self._has_words else [text]
+            ids = self._tokenised(text, prefixed=prefixed) if len(parts) == 1 else self._encode_words(parts)
             self._runs.put(key, ids)
         return ids
+
+    def _encode_words(self, parts: Sequence[str]) -> tuple[int, ...]:
+        ids: list[int] = []
+        for word in parts:
+            known = self._words.get(word)
+            if known is None:
+                known = self._tokenised(word, prefixed=False)
+                if len(self._words) >= _MAX_WORDS:
+                    self._words.clear()
+                if len(word) <= _MAX_WORD_CHARS:
+                    self._words[word] = known
+            ids += known
+        return tuple(ids)
+
+    def _tokenised(self, text: str, *, prefixed: bool) -> tuple[int, ...]:
+        backend = self._backend if prefixed or self.info.space_prefix == "never" else self._continuing
+        self._runs.count(len(text))
+        try:
+            return tuple(backend.encode(text, add_special_tokens=False).ids)
+        except (TypeError, UnicodeEncodeError) as error:
+            raise RequestError(
+                f"tokenizing text: {error}; text must be valid Unicode without lone surrogates"
+            ) from error
 
     @cached_property
     def _continuing(self) -> tokenizers.Tokenizer:
@@ -280,9 +311,13 @@ class _RunCache:
                 self._ids.move_to_end(key)
             return ids
 
+    def count(self, num_chars: int) -> None:
+        """So many are tokenised now."""
+        with self._lock:
+            self._tokenised_chars += num_chars
+
     def put(self, key: tuple[str, bool], ids: tuple[int, ...]) -> None:
         with self._lock:
-            self._tokenised_chars += len(key[0])
             if key in self._ids or _weight(key) > self._max_chars:
                 return
             self._ids[key] = ids

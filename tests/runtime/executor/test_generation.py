@@ -26,6 +26,27 @@ def test_the_tail_is_what_is_shown_of_a_token_that_is_not_kept() -> None:
     assert (generation.text, generation.output_ids, generation.tail) == ("hell", list(b"hel"), b"l")
 
 
+def test_outputs_that_were_held_give_what_taking_them_one_by_one_gives() -> None:
+    """Cut characters, forced tokens and log-probabilities among them."""
+    data = "hé—llo".encode()
+    outs = [
+        ReqOutput("r", (byte,), bytes([byte]), at, logprobs=(TokenLogprob(byte, -at),), num_forced=int(at in (2, 3)))
+        for at, byte in enumerate(data[:-2])
+    ]
+    outs[0] = outs[0]._replace(input_logprobs=(TokenLogprob(1, None),))
+    last = end("r", data[-2:], len(data) - 1, len(data) - 2)
+    one_by_one, held = Generation("r", 3, VISIBLE), Generation("r", 3, VISIBLE)
+    shown = "".join([one_by_one.take(out) for out in (*outs, last)])
+    for out in outs:
+        held.hold(out)
+    assert held.take(last) == shown == "hé—ll"
+    for name in ("text", "output_ids", "tail", "kinds", "logprobs", "input_logprobs", "finished"):
+        assert getattr(held, name) == getattr(one_by_one, name), name
+    assert one_by_one.kinds.count("forced") == 2
+    assert one_by_one.tail == b"l"
+    assert held.meta(None, str).keys() == one_by_one.meta(None, str).keys()
+
+
 def test_the_report_has_counts_and_times_and_the_lists_that_were_asked_for() -> None:
     generation = Generation("r", 3, VISIBLE)
     assert generation.meta(None, str) == {

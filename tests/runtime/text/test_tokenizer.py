@@ -339,3 +339,22 @@ def test_importing_the_text_layer_loads_neither_torch_nor_transformers(tmp_path:
         "sglang_lite.runtime.text.detokenizer; assert not {'torch', 'transformers'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[3])
+
+
+def test_ids_of_padding_have_no_text(tiny: Tokenizer) -> None:
+    """As in transformers, which leaves out what its vocabulary lacks. What was handed out before knows them, too."""
+    from transformers import PreTrainedTokenizerFast
+
+    padded = tokenizer_from_gguf(byte_level_metadata())
+    visible, size = padded.visible_bytes, tiny.vocab_size
+    padded.cover(size + 100)
+    padded.cover(size)
+    assert padded.vocab_size == len(padded.token_bytes) == len(visible) == size + 100
+    assert padded.token_bytes[:size] == tiny.token_bytes
+    assert padded.visible_bytes[:size] == tiny.visible_bytes
+    hello = padded.encode("hello", parse_special=False)
+    ids = [size, *hello, size + 99, 2, *hello]
+    peer = PreTrainedTokenizerFast(tokenizer_object=tiny._backend)
+    for skip_special in (True, False):
+        assert padded.decode(ids, skip_special) == peer.decode(ids, skip_special_tokens=skip_special)
+    assert padded.fingerprint == tiny.fingerprint
