@@ -12,6 +12,10 @@ class ThinkingFormat:
     marks: tuple[str, str] = ("<think>", "</think>")
     starts_inside: bool = False
 
+    def held_marks(self, budget: int | None) -> tuple[str, str]:
+        """`SamplingParams.thinking`: the first mark is empty where the text begins within the thinking, open or not."""
+        return ("", self.marks[1]) if self.starts_inside and budget != 0 else self.marks
+
 
 THINKING_FORMATS: dict[str, ThinkingFormat] = {
     "deepseek-r1": ThinkingFormat(starts_inside=True),

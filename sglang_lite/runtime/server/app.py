@@ -14,6 +14,7 @@ from sglang_lite.runtime.server.anthropic_messages import anthropic_routes
 from sglang_lite.runtime.server.asgi import App, Receive, Scope, Send
 from sglang_lite.runtime.server.auth import OPEN_PATHS, KeyCheck, KeyRing
 from sglang_lite.runtime.server.config import ServerConfig
+from sglang_lite.runtime.server.door import Door
 from sglang_lite.runtime.server.engine_port import EnginePort
 from sglang_lite.runtime.server.errors import install_handlers
 from sglang_lite.runtime.server.isolation import IsolatedEngine, KeySpaces
@@ -43,6 +44,7 @@ class ServerApp:
     admin_keys: KeyRing
     log: AccessLog
     programs: ProgramTable
+    door: Door
 
     @property
     def in_flight(self) -> int:
@@ -57,6 +59,10 @@ class ServerApp:
     def drain(self) -> None:
         """Be not ready from here on; what runs goes on."""
         self.service.phase = "draining"
+
+    def refuse_new(self) -> None:
+        """Turn new work away from here on; probes are answered, what runs goes on."""
+        self.door.is_closed = True
 
     def end_programs(self) -> None:
         """Stop every program."""
@@ -110,7 +116,8 @@ def create_app(
             allow_headers=["*"],
             expose_headers=["X-Request-Id", "traceparent"],
         )
-    log = AccessLog(guarded, spans)
+    door = Door(guarded)
+    log = AccessLog(door, spans)
     install_handlers(api)
     for routes in (
         operation_routes(service, log),
@@ -125,4 +132,4 @@ def create_app(
     ):
         api.include_router(routes)
     openapi_document.install(api)
-    return ServerApp(api, service, keys, admin_keys, log, programs)
+    return ServerApp(api, service, keys, admin_keys, log, programs, door)

@@ -150,7 +150,7 @@ class _Plan:
         # Calls at the model's choice stand in free text, in which it may think, or not.
         is_free = self.tools.choice == "auto" and not self._asked
         if (self.constraint and not is_free) or self._body.own_constraint or budget is not None:
-            held = {"thinking": form.marks} | ({} if budget is None else {"thinking_budget": budget})
+            held = {"thinking": form.held_marks(budget)} | ({} if budget is None else {"thinking_budget": budget})
         return form if self._body.separate_reasoning is not False else None, held
 
     def _constraint(self) -> dict[str, Any]:
@@ -195,10 +195,11 @@ class _Plan:
 def _num_thinking(tokenizer: Tokenizer, reply: Reply, form: ThinkingFormat) -> int:
     """How many output tokens are thinking, marks included."""
     text = reply["text"]
+    if not form.starts_inside and not text.lstrip().startswith(form.marks[0]):
+        return 0
     before, mark, _ = text.partition(form.marks[1])
     if not mark:
-        is_thinking = form.starts_inside or text.lstrip().startswith(form.marks[0])
-        return len(reply["output_ids"]) if is_thinking else 0
+        return len(reply["output_ids"])
     size = len((before + mark).encode())
     for count, token_id in enumerate(reply["output_ids"]):
         if size <= 0:

@@ -137,6 +137,21 @@ def is_anthropic_path(path: str) -> bool:
     return path == "/v1/messages" or path.startswith("/v1/messages/")
 
 
+_NOT_OFFERED = {
+    "/encode": "embeddings are",
+    "/v1/embeddings": "embeddings are",
+    "/v1/rerank": "reranking is",
+    "/classify": "classification is",
+    "/v1/moderations": "moderation is",
+    "/v1/images/generations": "making images is",
+    "/v1/audio/speech": "speech is",
+    "/v1/audio/transcriptions": "transcription is",
+    "/v1/files": "uploading files is",
+    "/v1/batches": "a batch of files is",
+}
+"""Routes that clients of other servers look for, and what they would do."""
+
+
 def respond(error: Exception, request: Request) -> Response:
     """The response that tells the client of `request` about `error`."""
     status = status_of(error)
@@ -161,6 +176,8 @@ def install_handlers(app: FastAPI) -> None:
         return respond(error, request)  # the framework raises it again, and the access log writes it down
 
     async def no_route(request: Request, error: Exception) -> Response:
+        if (what := _NOT_OFFERED.get(request.url.path)) is not None:
+            return respond(UnsupportedError(f"{what} not supported: this server generates text"), request)
         return respond(
             HttpError(404, f"no route {request.method} {request.url.path}; see docs/server.md", code="not_found"),
             request,

@@ -44,6 +44,11 @@ class GatedApp:
         if self._app is not None:
             self._app.drain()
 
+    def refuse_new(self) -> None:
+        """Turn new work away; without an application everything is."""
+        if self._app is not None:
+            self._app.refuse_new()
+
     def end_programs(self) -> None:
         """Stop every program."""
         if self._app is not None:

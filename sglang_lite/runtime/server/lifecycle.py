@@ -8,7 +8,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Protocol
 
@@ -21,6 +21,9 @@ from sglang_lite.runtime.server.config import ServerConfig
 logger = logging.getLogger("sglang_lite.server")
 
 _KEEP_ALIVE_S = 75
+_LAST_WORDS_S = 1
+"""How long connections may take to end once nothing runs, or the deadline has passed."""
+_POLL_S = 0.05
 
 
 class Served(Protocol):
@@ -40,6 +43,10 @@ class Served(Protocol):
         """Be not ready from here on."""
         ...
 
+    def refuse_new(self) -> None:
+        """Turn new work away; what runs goes on."""
+        ...
+
     def end_programs(self) -> None:
         """Stop every program."""
         ...
@@ -56,7 +63,7 @@ class Served(Protocol):
 class DrainingServer(uvicorn.Server):
     """Ends in two steps: not ready (new requests are still taken for a while), then no new ones until the deadline.
 
-    SIGTERM or SIGINT begins that; a second SIGINT ends at once. SIGHUP reads the API keys again.
+    In both it answers probes, with 503 where they ask whether it is ready. SIGTERM or SIGINT begins that; a second SIGINT ends at once. SIGHUP reads the API keys again.
     """
 
     def __init__(self, app: Served, config: ServerConfig, on_ready: Callable[[], None]) -> None:
@@ -72,11 +79,13 @@ class DrainingServer(uvicorn.Server):
                 access_log=False,
                 server_header=False,
                 timeout_keep_alive=_KEEP_ALIVE_S,
-                timeout_graceful_shutdown=max(1, round(config.drain_deadline_s)),
+                timeout_graceful_shutdown=_LAST_WORDS_S,
             )
         )
         self._app = app
         self._delay_s = config.drain_delay_s
+        self._deadline_s = config.drain_deadline_s
+        self._end: asyncio.Task[None] | None = None
         self._on_ready = on_ready
         self.exit_code = 0
 
@@ -87,7 +96,7 @@ class DrainingServer(uvicorn.Server):
             self._on_ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Let running requests end until the deadline; programs end with the server."""
+        """Close what is open; programs end with the server."""
         await super().shutdown(sockets)
         self._app.end_programs()
 
@@ -106,6 +115,15 @@ class DrainingServer(uvicorn.Server):
         self.should_exit = True
 
     def _stop_taking(self) -> None:
+        self._app.refuse_new()
+        self._end = asyncio.get_running_loop().create_task(self._exit_when_idle())
+
+    async def _exit_when_idle(self) -> None:
+        """Once nothing is under way, or the deadline has passed."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._deadline_s):
+                while self._app.in_flight:
+                    await asyncio.sleep(_POLL_S)
         self.should_exit = True
 
     def _on_signal(self, number: int) -> None:

@@ -70,6 +70,8 @@ def _of_engine(snapshot: Mapping[str, Any]) -> Iterator[Sample]:
         Sample("sglang_lite:computed_tokens_total", "counter", "Prompt tokens whose KV was computed", snapshot["computed_tokens"]),
         Sample("sglang_lite:evicted_pages_total", "counter", "Pages of the cache that were given up", kv["evicted_pages"]),
         Sample("sglang_lite:steps_total", "counter", "Steps of the scheduler", snapshot["step"]),
+        Sample("sglang:spec_accept_length", "gauge", "Tokens of a row with guesses, the drawn one included, on average", snapshot.get("spec_accept_length", 0.0)),
+        Sample("sglang:spec_accept_rate", "gauge", "Share of the guesses computed that were kept", snapshot.get("spec_accept_rate", 0.0)),
         Sample("sglang_lite:programs", "gauge", "Programs under way", snapshot.get("programs", 0)),
     )  # fmt: skip
 

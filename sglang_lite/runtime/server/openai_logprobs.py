@@ -49,7 +49,10 @@ def completion_logprobs(
         if top is None:
             rows.append(None if entry[0] is None else {})
         else:
-            rows.append({token_name(tokenizer, one[1]): _number(one[0]) for one in top})
+            named: dict[str, float] = {}
+            for one in top:  # best first: it is the one that is told of several tokens with one name, or with no text
+                named.setdefault(token_name(tokenizer, one[1]), _number(one[0]))
+            rows.append(named)
     return {
         "tokens": list(pieces),
         "token_logprobs": [None if entry[0] is None else _number(entry[0]) for entry in entries],

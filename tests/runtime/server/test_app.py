@@ -57,6 +57,14 @@ def test_reading_what_is_written_is_405(server: LiveServer, path: str) -> None:
     assert response.json()["error"]["message"]
 
 
+def test_what_this_server_does_not_do_is_refused_by_name(server: LiveServer) -> None:
+    for path, name in [("/v1/embeddings", "embeddings"), ("/v1/rerank", "reranking"), ("/encode", "embeddings")]:
+        response = server.http.post(path, json={"input": "x"})
+        assert response.status_code == 400, path
+        assert f"{name} " in response.json()["error"]["message"]
+    assert server.http.post("/v1/embeddings", json={}).json()["error"]["code"] == "unsupported"
+
+
 def test_no_route_is_404_in_json(server: LiveServer) -> None:
     for path in ("/nowhere", "/v1/nowhere", "/generate/", "//v1/models", "/docs", "/V1/models"):
         response = server.http.get(path)
@@ -78,10 +86,12 @@ def test_an_id_is_echoed_or_given(server: LiveServer) -> None:
 
 def test_a_request_is_one_line_in_the_log_and_no_text(server: LiveServer, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="sglang_lite.server.access"):
-        server.post("/generate", {"text": "a very secret text"}, **{"x-request-id": "mine"})
-        wait_until(lambda: bool(caplog.records))
-    (line,) = [record.getMessage() for record in caplog.records]
-    assert line.startswith("id=mine POST /generate status=200 ms=")
+        server.post("/generate", {"text": "a very secret text"}, **{"x-request-id": "one-line"})
+        # the lines of requests before may come late as well
+        wait_until(lambda: any("id=one-line " in line for line in caplog.messages))
+        assert server.http.get("/livez").status_code == 200
+    (line,) = [line for line in caplog.messages if "id=one-line " in line]
+    assert line.startswith("id=one-line POST /generate status=200 ms=")
     assert "prompt_tokens=18" in line
     assert "completion_tokens=13" in line
     assert "secret" not in line
@@ -265,6 +275,7 @@ def test_a_silent_stream_carries_comments(slow: tuple[LiveServer, TalkingRunner,
 
 def test_a_reader_that_does_not_read_stops_nobody(server: LiveServer) -> None:
     raw = send(server, {"text": "a", "stream": True, "sampling_params": ENDLESS})
+    assert raw.recv(1, socket.MSG_PEEK)  # its answer has begun; nothing of it is read
     assert server.post("/generate", {"text": "Hi"}).json()["text"] == "Hello there."
     raw.close()
     wait_until(lambda: server.app.log.in_flight == 0)

@@ -351,6 +351,20 @@ def test_a_constraint_begins_behind_the_thinking(thinker: tuple[LiveServer, Talk
 
 
 @both
+def test_an_answer_without_marks_is_held_from_its_begin(
+    thinker: tuple[LiveServer, TalkingRunner], stream: bool
+) -> None:
+    """The model of this template may think, and does not: it must not run free up to the limit."""
+    server, runner = thinker
+    runner.replies["Hi"] = '{"zeta":"b","alpha":false}'
+    with of(server) as client:
+        got = Got(client, stream=stream, response_format=json_format(CITY))
+        assert (got.thinking, json.loads(got.text), got.reason) == ("", {"zeta": "b", "alpha": False}, "stop")
+        got = Got(client, stream=stream, extra_body={"thinking_budget": 3})
+        assert (got.thinking, got.text, got.reason) == ("", runner.replies["Hi"], "stop")
+
+
+@both
 @pytest.mark.parametrize(
     "fields", [{"reasoning_effort": "none"}, {"extra_body": {"chat_template_kwargs": {"enable_thinking": False}}}]
 )

@@ -53,7 +53,10 @@ def process(deadline_s: float, permits: int) -> Iterator[tuple[subprocess.Popen[
 
 def test_a_running_request_ends_before_the_server() -> None:
     """SIGTERM: no new connection is taken, what runs goes on to its end, the exit code is 0."""
-    with process(30, 100_000) as (running, url), httpx.Client(base_url=url, timeout=TIMEOUT_S, trust_env=False) as http:
+    with (
+        process(TIMEOUT_S, 100_000) as (running, url),
+        httpx.Client(base_url=url, timeout=TIMEOUT_S, trust_env=False) as http,
+    ):
         with http.stream("POST", "/generate", json=ENDLESS) as response:
             parts = response.iter_bytes()
             next(parts)
@@ -70,18 +73,35 @@ def test_a_second_interrupt_ends_at_once() -> None:
             parts = response.iter_bytes()
             next(parts)
             running.send_signal(signal.SIGINT)
-            wait_until(lambda: not takes_connections(url))
+            wait_until(lambda: http.get("/readyz").status_code == 503)
             running.send_signal(signal.SIGINT)
             assert not b"".join(parts).endswith(b"data: [DONE]\n\n")
         assert running.wait(TIMEOUT_S) == 130
 
 
-def takes_connections(url: str) -> bool:
-    try:
-        httpx.get(f"{url}/livez", trust_env=False)
-    except httpx.ConnectError:
-        return False
-    return True
+def test_while_it_drains_it_is_alive_and_not_ready_and_takes_nothing_new() -> None:
+    """A probe and a client see 503 and not a closed port; a program that runs may still be ended."""
+    with talking_engine() as (engine, runner):
+        runner.gate = threading.Semaphore(3)
+        with live_server(engine, drain_deadline_s=float(TIMEOUT_S)) as server:
+            program = server.post("/v1/programs", {"ops": []}).json()["id"]
+            response = server.http.send(server.http.build_request("POST", "/generate", json=ENDLESS), stream=True)
+            parts = response.iter_bytes()
+            next(parts)
+            server.loop.call_soon_threadsafe(server.server.drain)
+            wait_until(lambda: server.http.get("/readyz").status_code == 503)
+            assert server.http.get("/livez").status_code == 200
+            assert server.http.get("/health").status_code == 503
+            wait_until(lambda: server.post("/generate", {"text": "a"}).status_code == 503)
+            for path in ("/generate", "/v1/chat/completions", "/v1/programs", "/v1/programs/check"):
+                refused = server.post(path, {})
+                assert (refused.status_code, refused.headers["retry-after"]) == (503, "2"), path
+                assert refused.json()["error"]["message"]
+            assert server.http.get("/metrics").status_code == 200
+            assert server.http.delete(f"/v1/programs/{program}").status_code == 200
+            runner.gate.release(1000)
+            assert b"".join(parts).endswith(b"data: [DONE]\n\n")
+            response.close()
 
 
 def test_a_port_in_use_is_told_with_the_remedy() -> None:
@@ -118,12 +138,14 @@ def test_answers_are_not_held_back_by_the_network() -> None:
 
 
 def test_the_deadline_ends_what_does_not_end() -> None:
-    with talking_engine() as (engine, runner):
+    """The client reads on until the server has gone: nothing but the deadline ends its request."""
+    with talking_engine() as (engine, runner), httpx.Client(timeout=TIMEOUT_S, trust_env=False) as http:
         runner.gate = threading.Semaphore(3)
         with live_server(engine, drain_deadline_s=0.5) as server:
-            response = server.http.send(server.http.build_request("POST", "/generate", json=ENDLESS), stream=True)
-            next(response.iter_bytes())
+            response = http.send(http.build_request("POST", f"{server.url}/generate", json=ENDLESS), stream=True)
+            parts = response.iter_bytes()
+            next(parts)
         with contextlib.suppress(httpx.TransportError):
-            response.close()
+            assert not b"".join(parts).endswith(b"data: [DONE]\n\n")
         runner.gate.release(1000)
         assert engine.get_server_info()["running"] == 0

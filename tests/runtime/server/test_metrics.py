@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from sglang_lite.runtime.engine.request_metrics import RequestMetrics
-from sglang_lite.runtime.scheduler.messages import FinishReason, ReqOutput, Usage
+from sglang_lite.runtime.scheduler.messages import AddReq, FinishReason, ReqOutput, Usage
 from sglang_lite.runtime.server.metrics import Sample, metrics_text
 from tests.support.live_server import LiveServer, wait_until
+from tests.support.scheduler_harness import Harness, config, greedy
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 LINE = re.compile(r'([a-zA-Z_:][\w:]*)\{((?:[a-zA-Z_]\w*="(?:[^"\\\n]|\\[\\"n])*",?)*)\} (-?[0-9.e+-]+|\+Inf|NaN)')
@@ -84,6 +85,18 @@ def test_a_server_counts_what_it_did(server: LiveServer) -> None:
 def test_without_an_engine_there_are_still_metrics() -> None:
     text = metrics_text([Sample("sglang_lite:x", "gauge", "X", 1.5)], {}, {"model_name": 'a "b"\\\n'})
     assert read(text)["sglang_lite:x"] == {'model_name="a \\"b\\"\\\\\\n"': 1.5}
+
+
+def test_guesses_that_stood_have_sglangs_names() -> None:
+    harness = Harness(config(num_draft_tokens=4), share_right=0.7)
+    before = read(metrics_text([], harness.scheduler.statistics().to_dict(), {"a": "b"}))
+    assert total(before, "sglang:spec_accept_length") == total(before, "sglang:spec_accept_rate") == 0
+    harness.drain(AddReq("r", (2, 3, 4), greedy(50)))
+    numbers = harness.scheduler.statistics()
+    after = read(metrics_text([], numbers.to_dict(), {"a": "b"}))
+    rows, kept, missed = numbers.speculated_rows, numbers.speculated_tokens, numbers.missed_tokens
+    assert total(after, "sglang:spec_accept_length") == pytest.approx((rows + kept) / rows)
+    assert total(after, "sglang:spec_accept_rate") == pytest.approx(kept / (kept + missed))
 
 
 def test_times_fall_into_their_buckets() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.live_server import LiveServer
+from tests.support.split_engine import until_taken
 from tests.support.talking_engine import TalkingRunner
 
 
@@ -130,6 +131,7 @@ def test_abort_ends_a_request_by_its_id(server: LiveServer, runner: TalkingRunne
             lines = response.iter_lines()
             first = json.loads(next(lines).removeprefix("data: "))
             assert server.post("/abort_request", {"rid": "mine"}).json() == {"rid": "mine"}
+            until_taken(server.app.service.engine)
             runner.gate.release(10)
             rest = [line for line in lines if line.startswith("data: {")]
         last = json.loads(rest[-1].removeprefix("data: "))

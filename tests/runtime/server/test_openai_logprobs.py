@@ -39,3 +39,13 @@ def test_a_slice_of_a_chat_answer() -> None:
     meta = {"output_token_logprobs": [(-1.0, 72, None), (-2.0, 0xC3, None)]}
     (entry,) = chat_logprobs(TOKENIZER, meta, 1, 2)["content"]
     assert entry == {"token": "\ufffd", "logprob": -2.0, "bytes": [0xC3], "top_logprobs": []}
+
+
+def test_of_tokens_with_one_name_the_most_likely_is_told() -> None:
+    """Tokens without text have all the same."""
+    padded = toy_tokenizer()
+    padded.cover(padded.vocab_size + 2)
+    first = padded.vocab_size - 2
+    top = [(-1.0, first + 1, None), (-2.0, 72, None), (-3.0, first, None)]
+    got = completion_logprobs(padded, [(-3.0, first, None)], [top], [""], 0)
+    assert got["top_logprobs"] == [{"": -1.0, "H": -2.0}]

@@ -50,17 +50,26 @@ def test_a_client_that_goes_while_its_grammar_is_compiled_frees_its_request(
         assert server.post("/generate", {"text": "Hi"}).json()["text"] == "Hello there."
 
 
-def test_a_full_queue_answers_503_and_says_when_to_come_again() -> None:
+def test_a_full_queue_answers_503_and_says_when_to_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
     with talking_engine(rows=1, max_queued=1) as (engine, runner), live_server(engine) as server:
+        submit, came = engine.submit, list[object]()
+
+        def noted(*args: Any, **kwargs: Any) -> list[str]:
+            rids = submit(*args, **kwargs)
+            came.append(rids)
+            return rids
+
+        monkeypatch.setattr(engine, "submit", noted)
         runner.gate = threading.Semaphore(2)
         waiting = [begin(server, {"text": "a", "sampling_params": ENDLESS})]
         wait_until(lambda: runner.num_steps == 2)  # the first one runs; its next step waits for a permit
         waiting.append(begin(server, {"text": "b", "sampling_params": ENDLESS}))
-        wait_until(lambda: server.app.log.in_flight == 2)
+        wait_until(lambda: len(came) == 2)
         refused: list[Any] = []
         asking = threading.Thread(target=lambda: refused.append(server.post("/generate", {"text": "c"})))
         asking.start()
-        wait_until(lambda: server.app.log.in_flight == 3)
+        wait_until(lambda: len(came) == 3)
+        # both are with the engine, in this order; it looks at them after its step
         runner.gate.release(3)
         asking.join(60)
         assert refused[0].status_code == 503
@@ -75,6 +84,7 @@ def test_a_reader_that_does_not_read_stops_nobody() -> None:
     with talking_engine(context=4096, num_pages=2048) as (engine, runner), live_server(engine) as server:
         runner.default = "y" * 3000
         raw = begin(server, {"text": "a", "stream": True, "sampling_params": {"max_new_tokens": 3000}}, receives=4096)
+        assert raw.recv(1, socket.MSG_PEEK)  # its answer has begun; nothing of it is read
         for number in range(3):
             reply = server.post("/generate", {"text": f"b{number}", "sampling_params": {"max_new_tokens": 20}})
             assert reply.json()["text"] == "y" * 20

@@ -43,7 +43,6 @@ class _Growing:
             self.lists.setdefault(name, []).extend(entries)
         self.meta = piece.meta | {name: list(entries) for name, entries in self.lists.items()}
         error = None if piece.error is None else error_from_json(piece.error)
-        self.is_over = piece.last
         self.deliver({"text": self.text, "output_ids": list(self.ids), "meta_info": self.meta}, error, piece.last)
 
     def fail(self, error: SglangLiteError, rid: str) -> None:
@@ -139,6 +138,7 @@ class EngineClient:
     """
 
     def __init__(self, send: Callable[[ipc.Message], None], ready: ipc.Ready, tokenizer: Tokenizer) -> None:
+        tokenizer.cover(ready.vocab_size)
         self.tokenizer = tokenizer
         self.limits = Limits(ready.vocab_size, ready.context_length, ready.pool_tokens)
         self._send = send
@@ -331,17 +331,18 @@ class EngineClient:
     def _take_piece(self, piece: ipc.Piece) -> None:
         with self._lock:
             group = self._groups.get(piece.group)
-        if group is None:
-            return
+            if group is None:
+                return
+            request = group.requests[piece.index]
+            if piece.last:  # before its reader hears of it, who may use the id again at once
+                request.is_over = True
+                self._rids.discard(group.rids[piece.index])
+                if all(one.is_over for one in group.requests):
+                    self._groups.pop(piece.group)
         try:
-            group.requests[piece.index].take(piece)
+            request.take(piece)
         except Exception:
             logger.exception("a reader of request %s failed; other requests go on", group.rids[piece.index])
-        if piece.last:
-            with self._lock:
-                self._rids.discard(group.rids[piece.index])
-                if all(request.is_over for request in group.requests):
-                    self._groups.pop(piece.group, None)
 
     def _check_alive(self) -> None:
         if self._death is not None:

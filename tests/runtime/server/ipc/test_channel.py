@@ -63,6 +63,7 @@ def test_what_came_before_the_end_is_read(ends: Ends) -> None:
     ends[1].send(ipc.Progress("one"))
     ends[1].send(ipc.Progress("two"))
     assert ends[0].receive() == ipc.Progress("one")
+    assert ends[0]._in.poll(60_000), "the second one did not come"
     ends[0].close()
     assert ends[0].receive() == ipc.Progress("two")
     assert ends[0].receive() is None
