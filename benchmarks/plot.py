@@ -36,6 +36,10 @@ def draw(report: Mapping[str, Any], path: Path) -> bool:
     axes.axvline(1.0, color="black", linewidth=0.8)
     axes.set_xscale("log")
     axes.set_xlabel("ours / theirs (red: dotted the least, solid the goal)")
+    where, what = report.get("environment", {}), report.get("settings", {})
+    told = [where.get("processor"), f"{what.get('threads')} threads, {what.get('rounds')} rounds", where.get("date")]
+    told.append(f"commit {str(where.get('commit'))[:12]}")
+    axes.set_title(", ".join(str(one) for one in told if one), fontsize=8)
     figure.tight_layout()
     figure.savefig(path)
     pyplot.close(figure)

@@ -22,6 +22,9 @@ TEXT = Path(__file__).parent / "data" / "prose.txt"
 KINDS = ("Q4_1", "Q4_0", "Q8_0", "Q4_K", "Q6_K")
 """`Q4_1` is the file as it is; the others are made from it, see `requantised`."""
 
+KV_TYPES = ("fp16", "int8")
+"""Smaller keys and values, measured on the file as it is; the reference keeps float32."""
+
 GATES = {"ppl_change": 0.005, "kl": 0.01, "equal": 0.97}
 """The most that perplexity may change, the most KL, the least share of equal best tokens."""
 
@@ -80,7 +83,12 @@ def compare(reference: ModelInside, own: ModelInside, ids: list[int]) -> Agreeme
 
 
 def measure(
-    model: Path, threads: int, folder: Path, llama_server: Path | None, kinds: tuple[str, ...] = KINDS
+    model: Path,
+    threads: int,
+    folder: Path,
+    llama_server: Path | None,
+    kinds: tuple[str, ...] = KINDS,
+    kv_types: tuple[str, ...] = KV_TYPES,
 ) -> dict[str, Any]:
     """Every quantisation that can be made here; the others with the reason."""
     try:
@@ -94,11 +102,17 @@ def measure(
         except PeerError as error:
             results[kind] = {"not_made": str(error)}
             continue
-        with ModelInside(path, threads) as own, ModelInside(path, threads, dtype="float32") as reference:
-            ids = own.engine.tokenizer.encode(TEXT.read_text(encoding="utf-8"), parse_special=False)
-            found = compare(reference, own, ids)
-            results[kind] = {"executor": own.executor, "file": path.name, "ppl_change": found.ppl_change} | vars(found)
+        results[kind] = _measured(path, threads)
+    for kv in kv_types:
+        results[f"Q4_1, keys and values in {kv}"] = _measured(model, threads, kv)
     return {"kinds": results, "gates": GATES, "markdown": _markdown(results)}
+
+
+def _measured(path: Path, threads: int, kv: str = "auto") -> dict[str, Any]:
+    with ModelInside(path, threads, kv=kv) as own, ModelInside(path, threads, dtype="float32") as reference:
+        ids = own.engine.tokenizer.encode(TEXT.read_text(encoding="utf-8"), parse_special=False)
+        found = compare(reference, own, ids)
+        return {"executor": own.executor, "file": path.name, "ppl_change": found.ppl_change} | vars(found)
 
 
 def _markdown(results: dict[str, Any]) -> str:

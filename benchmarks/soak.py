@@ -2,8 +2,9 @@
 
 Starts a server with the embedded model on the loopback, asks it in quiet for its answers, then lets clients at it: good requests and
 programs beside disconnects, aborts, malformed, huge and half bodies, slow readers and forgotten programs, while the scheduler process is
-killed (`kill -9`) now and then. At the end no request, program, page or lock may be left, no thread, file or socket more than after the
-first quarter, no growth of memory, and every answer has to be right. The exit code is 1 where something is wrong. Linux only.
+killed (`kill -9`) now and then in the first half. At the end no request, program, page or lock may be left, no thread, file or socket more
+than after the first quarter, the memory of the server and of its last scheduler has to be flat, and every answer has to be right. The
+exit code is 1 where something is wrong. Linux only.
 
     python -m benchmarks.soak --seconds 600 --kills 6 --json soak.json
 """
@@ -25,30 +26,20 @@ import httpx
 import sglang_lite as sgl
 from benchmarks.report import environment
 from benchmarks.soak_traffic import TOPICS, Traffic, notes, prompts
+from benchmarks.soak_usage import Curve, Watch, children, usage
 
 _SETTLE_S = 90.0
+_MAX_TOTAL_TOKENS = 4096
+"""A small pool of KV: it is full soon, so that what grows behind that is a leak, and eviction works all the time."""
+_KILLS_UNTIL = 0.5
+"""Share of the time in which the scheduler is killed; the last one lives the rest, long enough to see whether it grows."""
+_SAMPLES = 120
+_SETTLED_S = 120.0
+"""A life in which the memory has come to rest."""
+_FLAT_BYTES = 24 << 20
+"""What the line through a process's memory may rise: noise of the allocator."""
 _MORE_THREADS, _MORE_FILES, _MORE_BYTES = 8, 16, 64 << 20
 """What the server's process may have more at the end than after the first quarter: pools that had not filled by then."""
-
-
-def children(pid: int) -> list[int]:
-    """Processes that `pid` started."""
-    found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        found += [int(one) for one in (task / "children").read_text().split()]
-    return found
-
-
-def usage(pid: int) -> dict[str, int]:
-    """Threads, open files and sockets, and resident bytes of a process."""
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    names = [os.readlink(one) for one in Path(f"/proc/{pid}/fd").iterdir() if one.is_symlink()]
-    return {
-        "threads": len(list(Path(f"/proc/{pid}/task").iterdir())),
-        "files": len(names),
-        "sockets": sum(name.startswith("socket:") for name in names),
-        "bytes": pages * os.sysconf("SC_PAGE_SIZE"),
-    }
 
 
 def quiet_answers(url: str) -> tuple[dict[str, str], dict[str, str]]:
@@ -63,15 +54,17 @@ def quiet_answers(url: str) -> tuple[dict[str, str], dict[str, str]]:
     return replies, texts
 
 
-async def attack(runtime: sgl.Runtime, traffic: Traffic, seconds: float, kills: int, clients: int) -> dict[str, Any]:
-    """Traffic for `seconds`, kills spread over it; returns the usage after the first quarter."""
+async def attack(runtime: sgl.Runtime, traffic: Traffic, seconds: float, kills: int, clients: int) -> Watch:
+    """Traffic for `seconds`, kills spread over their first part; returns what the processes held meanwhile."""
     running = asyncio.create_task(traffic.run(clients))
     begun = time.monotonic()
-    early: dict[str, Any] = {}
-    due = [seconds * (number + 1) / (kills + 1) for number in range(kills)]
+    watch = Watch(runtime.pid)
+    next_sample = 0.0
+    due = [seconds * _KILLS_UNTIL * (number + 1) / (kills + 1) for number in range(kills)]
     while (now := time.monotonic() - begun) < seconds:
-        if not early and now >= seconds / 4:
-            early = await asyncio.to_thread(usage, runtime.pid)
+        if now >= next_sample:
+            await asyncio.to_thread(watch.sample, now)
+            next_sample = now + seconds / _SAMPLES
         if due and now >= due[0]:
             due.pop(0)
             for pid in children(runtime.pid):
@@ -80,7 +73,7 @@ async def attack(runtime: sgl.Runtime, traffic: Traffic, seconds: float, kills: 
         await asyncio.sleep(0.1)
     traffic.is_over = True
     await running
-    return early or usage(runtime.pid)
+    return watch
 
 
 def settled(url: str) -> dict[str, Any]:
@@ -126,19 +119,34 @@ def leaks(info: dict[str, Any], early: dict[str, int], late: dict[str, int]) -> 
     return found
 
 
+def grown(name: str, curve: Curve) -> list[str]:
+    """The growth of a process's memory, in words, where it is more than noise; nothing of a life too short to tell."""
+    if curve.seconds[-1] - curve.seconds[0] < _SETTLED_S or curve.growth() <= _FLAT_BYTES:
+        return []
+    return [f"the memory of the {name} grew by {curve.growth() / 2**20:.0f} MiB, expected at most {_FLAT_BYTES >> 20}"]
+
+
 def soak(
     seconds: float, kills: int, clients: int = 12, seed: int = 0, say: Callable[[str], None] = print
 ) -> dict[str, Any]:
     """Run it all; `report["wrong"]` is empty where the server has stood it."""
-    with sgl.Runtime(restart=True, max_running_requests=8, max_queued_requests=64, drain_deadline_s=1.0) as runtime:
+    with sgl.Runtime(
+        restart=True,
+        max_running_requests=8,
+        max_queued_requests=64,
+        max_total_tokens=_MAX_TOTAL_TOKENS,
+        drain_deadline_s=1.0,
+    ) as runtime:
         say(f"quiet answers of {runtime.url}")
         answers, texts = quiet_answers(runtime.url)
         traffic = Traffic(runtime.url, answers, texts, seed)
         say(f"{clients} clients for {seconds:.0f} s, {kills} kills of the scheduler")
-        early = asyncio.run(attack(runtime, traffic, seconds, kills, clients))
+        watch = asyncio.run(attack(runtime, traffic, seconds, kills, clients))
+        early = watch.server.samples[len(watch.server.samples) // 4]
         info = settled(runtime.url)
         late = usage(runtime.pid)
         wrong = traffic.wrong + leaks(info, early, late)
+        wrong += grown("server", watch.server) + grown("last scheduler", watch.last_scheduler)
         again = quiet_answers(runtime.url)
         if again != (answers, texts):
             wrong.append("the answers after it are not those of before")
@@ -149,6 +157,7 @@ def soak(
         "counts": dict(traffic.counts.most_common()),
         "usage_early": early,
         "usage_late": late,
+        "memory": {"server": watch.server.report(), "last_scheduler": watch.last_scheduler.report()},
         "restarts": info.get("restarts"),
         "kv": info["kv"],
         "wrong": wrong,

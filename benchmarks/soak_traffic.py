@@ -21,6 +21,7 @@ TOPICS = ("rivers", "bread", "stars", "iron", "birds", "clocks", "salt", "maps")
 _SCHEMA = json.dumps(
     {"type": "object", "properties": {"n": {"type": "integer", "maximum": 99, "minimum": 0}}, "required": ["n"]}
 )
+_WORDS = ("red", "stone", "walks", "under", "seven", "winter", "paper", "of", "light", "never", "again", "north")
 _PASSING = (502, 503, 504)
 """Statuses of a server that is full or starts again."""
 
@@ -64,7 +65,7 @@ class Traffic:
         """Until `is_over`."""
         kinds: list[Callable[[], Awaitable[None]]] = [
             self._plain, self._plain, self._program, self._stream_and_leave, self._abort, self._malformed, self._huge,
-            self._slow_reader, self._forgotten_program, self._half_request,
+            self._slow_reader, self._forgotten_program, self._half_request, self._fresh_text, self._chat,
         ]  # fmt: skip
 
         async def client() -> None:
@@ -93,6 +94,24 @@ class Traffic:
             self.wrong.append(
                 f"{body['text']!r} got {reply.json()['text']!r}, expected {self._answers[body['text']]!r}"
             )
+
+    async def _fresh_text(self) -> None:
+        """A prompt that nobody has sent before: it fills the prefix cache, which has to evict."""
+        text = " ".join(self._draw.choice(_WORDS) for _ in range(80))
+        reply = await self._http.post("/generate", json={"text": text, "sampling_params": {"max_new_tokens": 2}})
+        if reply.status_code not in (200, *_PASSING):
+            self.wrong.append(f"a fresh text got {reply.status_code}: {reply.text[:200]}")
+
+    async def _chat(self) -> None:
+        """A chat by OpenAI's API, streamed and read to its end."""
+        messages = [{"role": "user", "content": f"Say a word about {self._draw.choice(TOPICS)}."}]
+        body = {"messages": messages, "max_tokens": 8, "stream": True}
+        async with self._http.stream("POST", "/v1/chat/completions", json=body) as reply:
+            lines = [line async for line in reply.aiter_lines() if line.startswith("data: ")]
+        if reply.status_code not in (200, *_PASSING):
+            self.wrong.append(f"a chat got {reply.status_code}")
+        elif reply.status_code == 200 and lines[-1] != "data: [DONE]" and '"error"' not in lines[-1]:
+            self.wrong.append(f"a chat's stream ended with {lines[-1][:200]}")
 
     async def _program(self) -> None:
         topic = self._draw.choice(TOPICS)

@@ -7,7 +7,6 @@ count in which all sixteen rows decode.
 from __future__ import annotations
 
 import json
-import time
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ import sglang_lite as sgl
 from benchmarks.tables import table
 from benchmarks.texts import passage
 from benchmarks.workloads.json_documents import SCHEMA
+from sglang_lite.runtime.engine.spans import Spans
 from sglang_lite.sampling_params import SamplingParams
 
 ROWS = 16
@@ -37,56 +37,6 @@ _PARTS = (
 )
 
 
-class Sections:
-    """Seconds by part, each without what it calls that is a part itself; one thread."""
-
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
-        self.seconds: dict[str, float] = defaultdict(float)
-        self._clock = clock
-        self._stack: list[str] = []
-        self._since = 0.0
-        self._undo: list[Callable[[], None]] = []
-
-    def wrap(self, owner: Any, name: str, part: str) -> None:
-        """Time a method of an object or of a class; one that does not exist is left out."""
-        if (function := getattr(owner, name, None)) is None:
-            return
-        is_own = name in vars(owner)
-
-        def timed(*args: Any, **kwargs: Any) -> Any:
-            self._enter(part)
-            try:
-                return function(*args, **kwargs)
-            finally:
-                self._leave()
-
-        setattr(owner, name, timed)
-        self._undo.append((lambda: setattr(owner, name, function)) if is_own else (lambda: delattr(owner, name)))
-
-    def take(self) -> dict[str, float]:
-        """What was added since the last call."""
-        taken, self.seconds = dict(self.seconds), defaultdict(float)
-        return taken
-
-    def unwrap(self) -> None:
-        """Everything as it was."""
-        for undo in reversed(self._undo):
-            undo()
-        self._undo.clear()
-
-    def _enter(self, part: str) -> None:
-        now = self._clock()
-        if self._stack:
-            self.seconds[self._stack[-1]] += now - self._since
-        self._stack.append(part)
-        self._since = now
-
-    def _leave(self) -> None:
-        now = self._clock()
-        self.seconds[self._stack.pop()] += now - self._since
-        self._since = now
-
-
 class StepWatch:
     """Sections of an engine's steps, and the sums over those that count."""
 
@@ -94,7 +44,7 @@ class StepWatch:
         core: Any = engine._core  # pyright: ignore[reportPrivateUsage] - a measurement looks inside
         runner: Any = engine._parts.runner  # pyright: ignore[reportPrivateUsage]
         self._rows, self._most_tokens = rows, most_tokens
-        self._sections = Sections()
+        self._sections = Spans()
         self._undo: list[Callable[[], None]] = []
         self._is_counted = False
         self.steps = 0

@@ -90,7 +90,8 @@ class Workload(ABC):
     """The fields of a subclass are its sizes. A round is named by a seed: equal seeds, equal prompts.
 
     `slots`: settings of parallel slots that a server is tried with. `limit_s`: after so many seconds peers stop taking
-    part in further rounds. `goals`: group of contestants -> least ratio that is acceptable, and the one aimed at.
+    part in further rounds. `goals`: group of contestants -> least ratio that is acceptable, and the one aimed at. `is_language`:
+    what libraries on top of a model are made for, so that they are measured too.
     """
 
     code: ClassVar[str]
@@ -98,6 +99,7 @@ class Workload(ABC):
     unit: ClassVar[str]
     slots: ClassVar[tuple[int, ...]] = (1, 4)
     limit_s: ClassVar[float] = 90.0
+    is_language: ClassVar[bool] = False
     goals: ClassVar[Mapping[str, tuple[float, float]]] = {}
 
     @abstractmethod

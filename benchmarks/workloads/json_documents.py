@@ -42,6 +42,7 @@ class JsonDocuments(Workload):
     unit: ClassVar[str] = "documents/s"
     slots: ClassVar[tuple[int, ...]] = (1, 4, 8)
     limit_s: ClassVar[float] = 70.0
+    is_language: ClassVar[bool] = True
     goals: ClassVar[Mapping[str, tuple[float, float]]] = {Q4_1: (1.5, 4.0), Q4_0: (1.5, 4.0)}
 
     documents: int = 8

@@ -6,7 +6,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from benchmarks.peers.program_client import ProgramClient
 from benchmarks.workload import CompletionServer, Measured, Workload
@@ -15,6 +15,8 @@ from benchmarks.workload import CompletionServer, Measured, Workload
 @dataclass(frozen=True)
 class ProgramWorkload(Workload):
     """The same function and rows for whoever takes part."""
+
+    is_language: ClassVar[bool] = True
 
     @property
     @abstractmethod

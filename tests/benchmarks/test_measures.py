@@ -13,7 +13,7 @@ from benchmarks.bounds import best_rate, shares
 from benchmarks.cli import main
 from benchmarks.inside import ModelInside
 from benchmarks.quality import Comparison, compare
-from benchmarks.step_parts import NATIVE, Sections, rest_share, step_times
+from benchmarks.step_parts import NATIVE, rest_share, step_times
 from sglang_lite import Engine
 
 
@@ -43,35 +43,6 @@ def test_a_model_agrees_with_itself(engine: Engine) -> None:
     assert (found.kl, found.equal, found.ppl_change) == (0.0, 1.0, 0.0)
     assert found.tokens == len(ids) - 1
     assert 1.0 < found.ppl < 30.0
-
-
-class Layers:
-    """`outer` takes 1 + 2 + 3 seconds of a made-up clock, 2 of them in `inner`."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def outer(self) -> str:
-        self.now += 1.0
-        self.inner()
-        self.now += 3.0
-        return "done"
-
-    def inner(self) -> None:
-        self.now += 2.0
-
-
-def test_sections_count_each_part_without_what_it_calls_and_leave_no_trace() -> None:
-    layers = Layers()
-    sections = Sections(lambda: layers.now)
-    sections.wrap(layers, "outer", "a")
-    sections.wrap(layers, "inner", "b")
-    sections.wrap(layers, "missing", "c")
-    assert layers.outer() == "done"
-    assert sections.take() == {"a": 4.0, "b": 2.0}
-    assert sections.take() == {}
-    sections.unwrap()
-    assert vars(layers) == {"now": 6.0}
 
 
 @pytest.mark.model

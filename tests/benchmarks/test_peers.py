@@ -14,6 +14,7 @@ from gguf.quants import dequantize
 
 from benchmarks.contestants import Field, LlamaContestant, Ours, PeerSetup
 from benchmarks.peers.hf import HfPeer
+from benchmarks.peers.language import LIBRARIES, LanguagePeer
 from benchmarks.peers.llama_files import find_llama_server, requantised
 from benchmarks.peers.llama_server import LlamaServer, ServerSettings
 from benchmarks.workload import PeerError, Request
@@ -65,7 +66,7 @@ def test_a_server_that_ends_at_once_is_reported_with_its_last_lines(tmp_path: Pa
     binary = program(tmp_path, "import sys; sys.stderr.write('cannot load the model\\n'); sys.exit(3)")
     contestant = LlamaContestant("llama.cpp Q4_1", lambda: ServerSettings(binary, tmp_path / "m", 1, 1), 1)
     with pytest.raises(PeerError, match="ended with status 3: cannot load the model"):
-        contestant.run(WORKLOADS["W1"]().tiny(), 0, 10.0)
+        contestant.run(WORKLOADS["W1"]().tiny(), 0, 60.0)
     contestant.stop()
 
 
@@ -134,3 +135,42 @@ def test_transformers_takes_part_where_a_workload_knows_batches(tmp_path: Path) 
     assert first == ["sglang_lite", "llama.cpp Q4_1 np=1", "llama.cpp Q4_0 np=1", "transformers fp32"]
     assert tree[1:] == [f"llama.cpp {kind} np={slots}" for kind in ("Q4_1", "Q4_0") for slots in (1, 4)]
     field.stop()
+
+
+_ECHO = """
+import json, sys
+print(json.dumps({"ready": True, "version": "1"}), flush=True)
+for line in sys.stdin:
+    asked = json.loads(line)["requests"]
+    if any(one["schema"] == "bad" for one in asked):
+        print(json.dumps({"error": "no such schema"}), flush=True)
+        continue
+    replies = [{"text": f"{one['prompt']} {one['choices']}", "tokens": one["max_tokens"], "decode_s": 0.5} for one in asked]
+    print(json.dumps({"replies": replies}), flush=True)
+"""
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_library_answers_requests_from_an_environment_of_its_own(library: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _ECHO]
+    peer = LanguagePeer(library, Path(sys.executable), tmp_path / "m", 1, tmp_path, command)
+    try:
+        assert peer.greeting["version"] == "1"
+        done = peer.complete_all([Request("a", 3), Request([1, 2], 4, choices=("x", "y"))])
+        assert [(one.text, one.tokens) for one in done] == [("a None", 3), ("[1, 2] ['x', 'y']", 4)]
+        with pytest.raises(PeerError, match="no such schema"):
+            peer.complete(Request("a", 3, schema="bad"))
+        assert peer.complete(Request("b", 1)).text == "b None"
+    finally:
+        peer.stop()
+
+
+def test_libraries_take_part_in_what_they_are_made_for_only() -> None:
+    setup = PeerSetup(lambda: Path("none"), 1, Path("none"), pythons={"vllm": Path("nowhere")})
+    field = Field(Ours(lambda: None), tuple(LIBRARIES), setup)
+    groups = {code: {one.group for one in field.of(WORKLOADS[code]())} for code in ("W1", "W5", "W7", "judge")}
+    assert groups["W1"] == {"sglang_lite"}
+    for code in ("W5", "W7", "judge"):
+        assert groups[code] == {"sglang_lite", *LIBRARIES.values()}
+    with pytest.raises(PeerError, match="starting vLLM bf16"):
+        setup.library("vllm")
