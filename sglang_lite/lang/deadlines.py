@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 @dataclass(order=True, slots=True)
 class Deadline:
-    """An action at a time of `time.monotonic()`; `action` None: called off."""
+    """An action at a time of its clock; `action` None: called off."""
 
     at: float
     number: int
@@ -20,9 +20,10 @@ class Deadline:
 
 
 class DeadlineClock:
-    """Calls each action once its time has come, unless it was called off before."""
+    """Calls each action once its time has come, unless it was called off before. `now`: the time in seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
         self._changed = threading.Condition()
         self._heap: list[Deadline] = []
         self._numbers = itertools.count()
@@ -30,7 +31,7 @@ class DeadlineClock:
 
     def set(self, seconds: float, action: Callable[[], None]) -> Deadline:
         """Call `action`, which must be quick and not raise, in `seconds` from now."""
-        deadline = Deadline(time.monotonic() + seconds, next(self._numbers), action)
+        deadline = Deadline(self._now() + seconds, next(self._numbers), action)
         with self._changed:
             heapq.heappush(self._heap, deadline)
             if not self._is_running:
@@ -55,7 +56,7 @@ class DeadlineClock:
         with self._changed:
             while self._heap:
                 first = self._heap[0]
-                left = first.at - time.monotonic()
+                left = first.at - self._now()
                 if first.action is None:
                     heapq.heappop(self._heap)
                 elif left <= 0:

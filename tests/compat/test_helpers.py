@@ -69,7 +69,7 @@ def test_a_file_is_downloaded_once(url: str, tmp_path: Path) -> None:
 
 
 def test_waiting_for_a_server_ends(url: str) -> None:
-    helpers.wait_for_server(url, timeout=5)
+    helpers.wait_for_server(url, timeout=60)
     with pytest.raises(TimeoutError, match="no answer in 0 s"):
         helpers.wait_for_server("http://127.0.0.1:9", timeout=0)
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)

@@ -9,7 +9,7 @@ from typing import Any
 from sglang_lite.errors import CancelledError
 from sglang_lite.request_tree import EventSink, GenOp, Op, OpDelta, OpDone, OpFailed, OpScored, SelectOp
 
-TIMEOUT = 20.0
+TIMEOUT = 60.0
 """Seconds after which a wait in a test has failed."""
 
 

@@ -9,25 +9,30 @@ from tests.lang.support import TIMEOUT
 
 
 def test_actions_come_in_the_order_of_their_times() -> None:
-    clock, came, done = DeadlineClock(), list[str](), threading.Event()
+    now = [0.0]
+    clock, came, done = DeadlineClock(lambda: now[0]), list[str](), threading.Event()
 
     def late() -> None:
         came.append("late")
         done.set()
 
-    clock.set(0.03, late)
-    clock.set(0.01, lambda: came.append("early"))
+    with clock._changed:  # its thread looks when both are due
+        clock.set(30, late)
+        clock.set(10, lambda: came.append("early"))
+        now[0] = 40.0
     assert done.wait(TIMEOUT)
     assert came == ["early", "late"]
 
 
 def test_an_action_that_was_called_off_does_not_come_and_holds_up_nothing() -> None:
-    clock, came, done = DeadlineClock(), list[str](), threading.Event()
+    now = [0.0]
+    clock, came, done = DeadlineClock(lambda: now[0]), list[str](), threading.Event()
     hour = clock.set(3600, lambda: came.append("hour"))
-    soon = clock.set(0.02, lambda: came.append("soon"))
+    soon = clock.set(10, lambda: came.append("soon"))
     clock.call_off(soon)
     clock.call_off(hour)
-    clock.set(0.03, done.set)
+    now[0] = 4000.0
+    clock.set(0.0, done.set)
     assert done.wait(TIMEOUT)
     assert came == []
 

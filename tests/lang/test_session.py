@@ -434,7 +434,7 @@ def test_a_method_that_raises_fails_its_select_and_what_follows_it() -> None:
     program.done_others()
     method.may_decide.set()
     program.wait(lambda: any(isinstance(one, JoinOp) for one in program.ops))
-    assert program.cancels == [(op.branch,)]
+    program.wait(lambda: program.cancels == [(op.branch,)])
     assert not any(isinstance(one, TextOp) for one in program.ops), "nothing is sent to a branch that was given up"
     for one in program.gens():
         if one.name == "d":

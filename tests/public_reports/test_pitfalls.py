@@ -11,6 +11,7 @@ import pytest
 import sglang_lite as sgl
 from sglang_lite.lang.ir import REGEX_INT
 from sglang_lite.runtime.engine.engine import Engine
+from tests.public_reports.server_reports import SERVER
 from tests.support.engine_fixture import peer_logprobs
 
 TESTS = Path(__file__).parents[1]
@@ -142,7 +143,7 @@ REPORTS: dict[str, list[str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("table", [PITFALLS, REPORTS], ids=["pitfalls", "reports"])
+@pytest.mark.parametrize("table", [PITFALLS, REPORTS, SERVER], ids=["pitfalls", "reports", "server"])
 def test_every_entry_has_tests_that_are_there(table: dict[str, list[str]]) -> None:
     missing: list[str] = []
     for names in table.values():

@@ -16,6 +16,8 @@ from sglang_lite.runtime.server.engine_port import EnginePort
 from sglang_lite.runtime.server.lifecycle import DrainingServer, address_of, bind
 
 TIMEOUT_S = 60.0
+PATIENCE_S = 240.0
+"""For an answer: the first constraint of a process has its kernels compiled, which takes minutes on a busy machine."""
 
 
 @dataclass
@@ -34,8 +36,12 @@ class LiveServer:
 
 @contextmanager
 def live_server(engine: EnginePort, **settings: object) -> Iterator[LiveServer]:
-    """Serve `engine` until the end of the block; running requests get a second."""
-    config = replace(ServerConfig(port=0, drain_deadline_s=1.0), **settings)  # type: ignore[arg-type]
+    """Serve `engine` until the end of the block; running requests get a second.
+
+    Streams carry no comments and programs without a reader live on, however slow the machine, unless `settings` say so.
+    """
+    patient = ServerConfig(port=0, drain_deadline_s=1.0, heartbeat_s=PATIENCE_S, program_ttl_s=PATIENCE_S)
+    config = replace(patient, **settings)  # type: ignore[arg-type]
     app = create_app(engine, config)
     listening = bind(config)
     ready = threading.Event()
@@ -57,7 +63,7 @@ def live_server(engine: EnginePort, **settings: object) -> Iterator[LiveServer]:
     assert ready.wait(TIMEOUT_S), "the server does not start"
     url = address_of(listening)
     try:
-        with httpx.Client(base_url=url, timeout=TIMEOUT_S, trust_env=False) as http:
+        with httpx.Client(base_url=url, timeout=PATIENCE_S, trust_env=False) as http:
             yield LiveServer(url, app, server, loop, http)
     finally:
         loop.call_soon_threadsafe(server.drain)

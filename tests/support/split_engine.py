@@ -11,12 +11,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sglang_lite.errors import EngineStoppedError
+import pytest
+
+from sglang_lite.errors import EngineStoppedError, ExecutionError
 from sglang_lite.runtime.engine.engine import Engine
+from sglang_lite.runtime.server.engine_port import EnginePort
 from sglang_lite.runtime.server.ipc import messages as ipc
 from sglang_lite.runtime.server.ipc.channel import Channel
 from sglang_lite.runtime.server.ipc.client import EngineClient
 from sglang_lite.runtime.server.ipc.worker import Worker, end_with_parent, host
+from sglang_lite.runtime.text.tokenizer import Tokenizer
 from tests.support.talking_engine import talking_engine
 
 COMMAND = (sys.executable, "-m", "tests.support.split_engine")
@@ -24,8 +28,11 @@ COMMAND = (sys.executable, "-m", "tests.support.split_engine")
 
 
 @contextmanager
-def split_engine(engine: Engine) -> Iterator[EngineClient]:
-    """A client whose scheduler end is a thread of this process; the engine is not shut down at the end."""
+def split_engine(engine: Engine, tokenizer: Tokenizer | None = None) -> Iterator[EngineClient]:
+    """A client whose scheduler end is a thread of this process; the engine is not shut down at the end.
+
+    `tokenizer`: the client's own, as the process of a server loads it; None: the engine's.
+    """
     folder = Path(tempfile.mkdtemp(prefix="ipc-"))
     here: Channel[ipc.FromScheduler] = Channel(folder, "http", ipc.FromScheduler)
     there: Channel[ipc.ToScheduler] = Channel(folder, "scheduler", ipc.ToScheduler)
@@ -33,7 +40,7 @@ def split_engine(engine: Engine) -> Iterator[EngineClient]:
     ready = ipc.Ready(
         ipc.VERSION, engine.get_server_info(), limits.vocab_size, limits.context_length, limits.pool_tokens
     )
-    client = EngineClient(here.send, ready, engine.tokenizer)
+    client = EngineClient(here.send, ready, tokenizer or engine.tokenizer)
     worker = Worker(engine, there, ends_engine=False)
 
     def serve() -> None:
@@ -57,6 +64,12 @@ def split_engine(engine: Engine) -> Iterator[EngineClient]:
         threads[1].join()
         client.die(EngineStoppedError("the test is over"))
         shutil.rmtree(folder)
+
+
+def until_taken(engine: EnginePort) -> None:
+    """Wait until the scheduler end has taken every message sent before; it answers this one whatever step runs."""
+    with pytest.raises(ExecutionError, match="nonsense"):
+        engine.call("nonsense")
 
 
 def main(folder: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -97,13 +98,17 @@ def test_every_choices_method_decides_alike(made: Made) -> None:
 def test_text_streams_in_pieces(made: Made) -> None:
     _, runner, stub, backend = made
     runner.default = "a stream of words é\U0001f469\u200d\U0001f4bb"
+    runner.gate = threading.Semaphore(3)
 
     @sgl.function
     def stream(s: Any) -> None:
         s += "x" + sgl.gen("a", max_tokens=60, temperature=0)
 
     state = stream.run(stream=True, backend=backend)
-    pieces = list(state.text_iter("a"))
+    texts = state.text_iter("a")
+    pieces = [next(texts)]  # before there is any more of it
+    runner.gate.release(100)
+    pieces += texts
     assert "".join(pieces) == runner.default
     assert len(pieces) > 1
     assert stub.requests[-1]["stream"] is True

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.model
 
 @pytest.fixture(scope="module")
 def real(engine: Engine) -> Iterator[LiveServer]:
-    with live_server(engine) as server:
+    with live_server(engine, heartbeat_s=10.0) as server:  # programs take long silence for a lost connection
         yield server
         shutdown_named_backends()
 
