@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import instructor  # pyright: ignore[reportMissingImports]
 import openai
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from examples.clients.address import server_url
 from examples.clients.with_openai import ASKED
@@ -15,6 +15,7 @@ from examples.clients.with_openai import ASKED
 class City(BaseModel):
     """The answer."""
 
+    model_config = ConfigDict(extra="forbid")  # else a schema allows further members, and a model may make some up
     city: Literal["Rome", "Oslo"]
 
 
