@@ -117,6 +117,12 @@ class _Parser:
             return Chars(found) if isinstance(found, CharSet) else _literal(found, flags)
         if char in "*+?":
             raise scanner.invalid(f"the quantifier {char} has nothing to repeat", start)
+        if char == "{":
+            after, scanner.position = scanner.position, start
+            if self._bounds() is not None:
+                spelled = scanner.source[start : scanner.position]
+                raise scanner.invalid(f"the quantifier {spelled} has nothing to repeat", start)
+            scanner.position = after
         return _literal(ord(char), flags)
 
     def _quantified(self, item: Node, start: int) -> Node:

@@ -17,7 +17,7 @@ from sglang_lite.grammar.vocab import TokenVocab
 from tests.grammar.patterns import patterns, texts
 from tests.grammar.toy import regex
 
-INVALID = ["(", "[", "*a", "(?P<x>a", "\\", "[z-a]", "a**", ")", "a)", "a{2,1}", "+", "a|*", "(?i", "(?z:a)", "(?P<1>a)", "(?<>a)", "(?:a", "^*", "(?#c", "a(?i)b", "(?ia-i:b)", "(?", "(?-:a)"]  # fmt: skip
+INVALID = ["(", "[", "*a", "(?P<x>a", "\\", "[z-a]", "a**", ")", "a)", "a{2,1}", "+", "a|*", "(?i", "(?z:a)", "(?P<1>a)", "(?<>a)", "(?:a", "^*", "(?#c", "a(?i)b", "(?ia-i:b)", "(?", "(?-:a)", "{0}", "a|{1,2}", "({3})", "{,5}a"]  # fmt: skip
 UNSUPPORTED = {
     "(?=a)b": "look-ahead", "(?!a)b": "negative look-ahead", "(?<=a)b": "look-behind", "(?<!a)b": "negative look-behind", r"(a)\1": "back-reference",
     "(?P<x>a)(?P=x)": "back-reference", "(?>a)": "atomic", "a++": "possessive", "a{2}+": "possessive", r"a\b": "word boundary", "(a)(?(1)b)": "conditional",
