@@ -26,7 +26,6 @@ from sglang_lite.runtime.attention.forward_batch import ForwardBatch
 from sglang_lite.runtime.attention.triton import TritonAttention
 from sglang_lite.runtime.engine.spans import Spans, idle_share
 from sglang_lite.runtime.engine.step_spans import tools_for
-from sglang_lite.runtime.execution.device_sampler import SamplingOps
 from sglang_lite.runtime.execution.graph_model import GraphedModel
 from sglang_lite.runtime.model.config import ModelConfig
 from sglang_lite.runtime.model.llama import LlamaForCausalLM
@@ -139,14 +138,13 @@ def measure_idle(setting: Setting) -> dict[str, Any]:
     random = np.random.default_rng(0)
     prompts = random.integers(0, _config(setting).vocab_size, (rows, 16)).tolist()
     timed_run(server, prompts, tokens)  # compiles what is not compiled
-    marker, timer = tools_for(setting.device)
-    del marker
+    _, timer = tools_for(setting.device)
     spans = Spans(device=timer)
     runner = server.runner
     spans.wrap(runner.model, "forward", "forward", on_device=True)
     spans.wrap(runner.model, "logits", "head", on_device=True)
     for name in ("apply_masks", "apply_penalties", "sample", "score"):
-        spans.wrap(_ops(runner.ops), name, "sampling", on_device=True)
+        spans.wrap(runner.ops, name, "sampling", on_device=True)
     _, counts = timed_run(server, prompts, tokens)
     spans.unwrap()
     on_device = spans.device_spans()
@@ -158,10 +156,6 @@ def measure_idle(setting: Setting) -> dict[str, Any]:
         "step_ms": 1e3 * counts["seconds"] / max(counts["steps"], 1),
         "idle_share": idle_share(only_decode),
     }
-
-
-def _ops(ops: SamplingOps) -> object:
-    return ops
 
 
 def measure_shared_prefix(setting: Setting) -> dict[str, Any]:

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from sglang_lite.kernels.triton.decode_attention import split_attention
-from sglang_lite.kernels.triton.split_plan import plan_split
-from sglang_lite.kernels.triton.split_work import SplitWork
+from sglang_lite.kernels.triton.decode_attention import attend_tokens
 
 
 def cascade_attention(
@@ -40,11 +38,4 @@ def cascade_attention(
         [R, query heads, head_dim], of the type of `q`.
 
     """
-    rows, heads, head_dim = q.shape
-    index = torch.arange(rows, dtype=torch.int32).numpy()
-    group = heads // k_pages.shape[1]
-    plan = plan_split(index, index, seq_lens.cpu().numpy(), page_table.cpu().numpy(), k_pages.shape[2], group)
-    out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
-    work = SplitWork.of(plan, heads, head_dim, q.device)
-    split_attention(q, k_pages, v_pages, page_table, work, out, scale, window, soft_cap)
-    return out
+    return attend_tokens(q, k_pages, v_pages, page_table, seq_lens, scale, window, soft_cap, share=True)

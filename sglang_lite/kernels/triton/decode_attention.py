@@ -250,11 +250,27 @@ def decode_attention(
         [R, query heads, head_dim], of the type of `q`.
 
     """
+    return attend_tokens(q, k_pages, v_pages, page_table, seq_lens, scale, window, soft_cap, share=False)
+
+
+def attend_tokens(
+    q: torch.Tensor,
+    k_pages: torch.Tensor,
+    v_pages: torch.Tensor,
+    page_table: torch.Tensor,
+    seq_lens: torch.Tensor,
+    scale: float,
+    window: int | None,
+    soft_cap: float | None,
+    *,
+    share: bool,
+) -> torch.Tensor:
+    """As `decode_attention`; with `share`, first pages that rows have in common are read once for several of them."""
     rows, heads, head_dim = q.shape
     index = torch.arange(rows, dtype=torch.int32).numpy()
     group = heads // k_pages.shape[1]
     lens, table = seq_lens.cpu().numpy(), page_table.cpu().numpy()
-    plan = plan_split(index, index, lens, table, k_pages.shape[2], group, share=False)
+    plan = plan_split(index, index, lens, table, k_pages.shape[2], group, share=share)
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     work = SplitWork.of(plan, heads, head_dim, q.device)
     split_attention(q, k_pages, v_pages, page_table, work, out, scale, window, soft_cap)

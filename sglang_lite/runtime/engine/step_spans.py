@@ -64,7 +64,7 @@ def watch(core: Any, spans: Spans) -> None:
 def _watch_runner(runner: Any, spans: Spans) -> None:
     inner = getattr(runner, "_runner", runner)  # a runner with a thread of its own
     if inner is not runner:
-        spans.wrap(runner, "start", "batch and results", then=lambda wait: None)
+        spans.wrap(runner, "start", "batch and results")
     spans.wrap(inner, "run", "batch and results")
     if isinstance(inner, DraftRunner):
         spans.wrap(inner, "_guess", "draft model", on_device=True)
