@@ -54,7 +54,7 @@ announce-demo:
 	@echo "make demo: a ReAct agent and a tree-of-thought program on the embedded SmolLM2-135M, on this CPU: about a minute.$(NEXT_RUN)"
 
 announce-test:
-	@echo "make test: the test suite, about 9 minutes on 2 cores.$(NEXT)"
+	@echo "make test: the test suite, about 12 minutes on 2 cores.$(NEXT)"
 
 # A stamp is written last, so an interrupted set-up is done again; a changed pyproject.toml makes it outdated.
 $(VENV)/.set-up-run: pyproject.toml

@@ -229,7 +229,7 @@ def _sample_spec(
         position,
         req.add.input_ids,
         output_ids,
-        grammar or req.grammar,
+        req.grammar if grammar is None else grammar,
         req.add.logprob,
         given,
     )
